@@ -26,7 +26,7 @@ from transformers import (
 from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice.hf import accelerate
 from suffice.hf.cache import CACHE_NAME
-from suffice.measure.timing import interleave
+from suffice.utils.timing import interleave
 
 TRAINED = 512  # positions of a training step
 SIZES = {"vocab_size": 1024, "pad_token_id": 0, "eos_token_id": None, "bos_token_id": None}

@@ -20,10 +20,10 @@ from benchmarks.peers import bigbird, flex, local, longformer, performer, sdpa
 from benchmarks.report import Outcome
 from suffice import AttentionSpec, attend
 from suffice.kernels import Elu, Favor, Kernel
-from suffice.measure.timing import peak_bytes
 from suffice.ops import AttentionCall, MaskInputs, choose
 from suffice.ops.op import Parts
 from suffice.patterns import Causal, Full, Pattern, Strided, Window
+from suffice.utils.timing import peak_bytes
 
 HEADS, WIDTH = 8, 64
 SIZE = 256  # keys of the causal window

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.report import Outcome
-from suffice.measure.timing import interleave
+from suffice.utils.timing import interleave
 
 Call = Callable[[], object]
 

@@ -11,8 +11,8 @@ import torch
 
 from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice import attend
-from suffice.measure.timing import interleave
 from suffice.patterns import Causal, Full
+from suffice.utils.timing import interleave
 
 SHAPES = [(8, 8, 32), (8, 4, 64), (8, 2, 128), (8, 1, 256), (32, 4, 16), (1, 1, 256)]
 LENGTHS = (16, 32, 64, 128, 256, 512, 768, 1024)

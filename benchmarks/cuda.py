@@ -38,8 +38,6 @@ from suffice import Attention, AttentionSpec, preset
 from suffice.encoders import Encoder, Norm
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Kernel
-from suffice.measure.machine import machine_facts, software_versions
-from suffice.measure.timing import interleave
 from suffice.memory.past import Past
 from suffice.mixing import Mixing
 from suffice.models import LMConfig, folder
@@ -53,6 +51,8 @@ from suffice.quantise import quantise, unpack
 from suffice.testing import drawn, normal, spec_around
 from suffice.testing.oracle import check_ops
 from suffice.text import Characters
+from suffice.utils.machine import machine_facts, software_versions
+from suffice.utils.timing import interleave
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # of the relative RMS error: some ten roundings of a layer's own dtype

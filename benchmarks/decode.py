@@ -27,10 +27,10 @@ from benchmarks.contest import FULL, QUICK, Call, Effort, Outcome, Rival, Side, 
 from benchmarks.malloc import keep_large_temporaries
 from benchmarks.report import CONSOLE, print_machine, print_outcomes
 from suffice import Attention, AttentionSpec, attend
-from suffice.measure.timing import interleave
 from suffice.memory import Quantised
 from suffice.patterns import Causal
 from suffice.testing import assert_close
+from suffice.utils.timing import interleave
 
 THREADS, HEADS, WIDTH = 2, 8, 64
 CAUSAL = Causal()  # made once, as a layer does: plans are kept by it

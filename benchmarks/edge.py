@@ -63,12 +63,12 @@ from suffice.measure.bench import (
     read_bytes,
     shaped,
 )
-from suffice.measure.machine import machine_facts, software_versions
 from suffice.memory import Dynamic
 from suffice.models import LM, LMConfig, configuration
 from suffice.models.configurations import layers
 from suffice.ops.native import library
 from suffice.positions import NoPosition, Rope
+from suffice.utils.machine import machine_facts, software_versions
 
 RESTRICTED = {  # environment in which a processor looks like one of this set to our side and torch
     "avx2": {

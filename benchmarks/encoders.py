@@ -26,7 +26,7 @@ from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice.convert.sources import open_source
 from suffice.export.graph import graph_module, write_onnx
 from suffice.hf import accelerate
-from suffice.measure.timing import interleave
+from suffice.utils.timing import interleave
 
 LENGTHS = (512, 2048, 8192)
 REACH = {512: 1 / 1.2, 2048: 1 / 2, 8192: 1 / 4}  # our time over that of SDPA

@@ -16,12 +16,12 @@ from benchmarks.contest import FULL, QUICK, Effort, Rival, Side, contest
 from benchmarks.peers.llama import llama, written
 from benchmarks.report import Outcome, print_machine, print_outcomes
 from suffice.generate import generate
-from suffice.measure.timing import peak_bytes
 from suffice.memory import Dynamic, Memory, Rolling
 from suffice.models import LM, LMConfig, configuration
 from suffice.models.configurations import layers
 from suffice.models.native_decoder import NativeDecoder
 from suffice.positions import Rope
+from suffice.utils.timing import peak_bytes
 
 DECODED = {"llama_15m": 1.5, "llama_110m": 1.0}
 # a cache of 9 MiB a layer is read again from the processor's cache, one of 25 MiB from memory

@@ -32,8 +32,6 @@ from torch import Tensor
 from benchmarks.contest import Call, timed
 from benchmarks.malloc import keep_large_temporaries
 from benchmarks.report import CONSOLE, WIDE, gate, print_machine
-from suffice.measure.machine import machine_facts, software_versions
-from suffice.measure.timing import interleave, ratio
 from suffice.ops import OPS, AttentionCall
 from suffice.ops.call import MaskInputs
 from suffice.ops.dispatch import choose
@@ -41,6 +39,8 @@ from suffice.ops.native import library
 from suffice.ops.op import Op
 from suffice.patterns import Causal, Full, Global, Pattern, Random, Strided, Window
 from suffice.utils.files import write_atomic
+from suffice.utils.machine import machine_facts, software_versions
+from suffice.utils.timing import interleave, ratio
 
 SLOWER = 1.05
 TORCHS = ("fused", "folded", "matmul")

@@ -23,14 +23,14 @@ import torch
 
 from suffice.generate import generate
 from suffice.measure import judge, verdict_record
-from suffice.measure.machine import machine_facts, software_versions
-from suffice.measure.report.canvas import style, svg
 from suffice.measure.report.plots import difference_plot
 from suffice.measure.results import Results, read_results
 from suffice.measure.training import state_bytes
 from suffice.models import LM
 from suffice.recipes import recipe
+from suffice.utils.canvas import style, svg
 from suffice.utils.files import write_json
+from suffice.utils.machine import machine_facts, software_versions
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE, PICTURE = ROOT / "benchmarks/measured/stdlib.json", ROOT / "docs/verdict.svg"

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.report import Row, gate, print_machine, print_rows
-from suffice.measure.timing import Clock, interleave
 from suffice.models import LM, configuration
 from suffice.train import optimiser
 from suffice.train.language import Batch, LMTraining, summed_loss
+from suffice.utils.timing import Clock, interleave
 
 VOCABULARY = 65
 CASES = {  # configuration, length, rows, reach of each mechanism

@@ -12,7 +12,7 @@ from torch import nn
 
 from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice import Attention, from_torch, preset
-from suffice.measure.timing import interleave
+from suffice.utils.timing import interleave
 
 D_MODEL = 256
 REACH = {"standard": 0.95, "optimised": 0.85, "efficient": 0.45, "super_attention": 0.70}

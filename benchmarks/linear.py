@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.report import CONSOLE, Row, gate, print_machine, print_rows
-from suffice.measure.timing import interleave
 from suffice.ops import linear
+from suffice.utils.timing import interleave
 
 SHAPES = [
     (1, 256, 256), (16, 256, 256), (64, 64, 64), (256, 64, 64), (64, 256, 256),

@@ -19,10 +19,10 @@ from torch import nn
 
 from benchmarks.report import CONSOLE, gate, print_machine
 from suffice.measure.bench import prompt_of, shaped
-from suffice.measure.timing import interleave
 from suffice.models.packed import replace_module
 from suffice.ops.linear import Linear
 from suffice.quantise import quantise, unpack, with_torchao
+from suffice.utils.timing import interleave
 
 WHOLE = "embedding.tokens"
 BITS, GROUP = (8, 4), 32

@@ -29,12 +29,12 @@ from suffice.combine import Differential, Gated
 from suffice.encoders import MLA
 from suffice.kernels import Softmax
 from suffice.layers.state import LayerState
-from suffice.measure.timing import interleave
 from suffice.memory import Static
 from suffice.ops.native import library
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.testing import assert_close, drawn
+from suffice.utils.timing import interleave
 
 THREADS, LENGTH, D_MODEL = 2, 512, 512
 PLAIN = AttentionSpec(d_model=D_MODEL, num_heads=8, pattern=Causal())

@@ -17,10 +17,10 @@ from transformers.models.qwen3_next.modeling_qwen3_next import (
 from benchmarks.peers.linear_attention import linear_attention
 from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice.kernels.recurrent import EPS
-from suffice.measure.timing import interleave
 from suffice.ops.native import recurrence as native
 from suffice.ops.native.library import DECAYS
 from suffice.ops.recurrence import Sequence, chunked
+from suffice.utils.timing import interleave
 
 HEADS, WIDTH = 8, 64
 OPERATOR = "ONNX Runtime, LinearAttention"

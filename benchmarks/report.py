@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from suffice.measure.machine import machine_facts, software_versions
+from suffice.utils.machine import machine_facts, software_versions
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 CONSOLE = Console(width=110)

@@ -36,17 +36,17 @@ from suffice.convert.convert import with_layers
 from suffice.convert.search.options import memory_of
 from suffice.convert.sources import open_source
 from suffice.errors import ConfigError
-from suffice.measure.machine import machine_facts, software_versions
-from suffice.measure.report.canvas import COLOURS, blank, plain_powers, style, svg
-from suffice.measure.statistics import summarise
-from suffice.measure.timing import interleave, summarise_times
 from suffice.memory import Dynamic, Memory, Quantised
 from suffice.models import LM
 from suffice.models.native_decoder import NativeDecoder, unsupported
 from suffice.quantise import quantise
 from suffice.quantise.report import rows_of
 from suffice.text import corpus
+from suffice.utils.canvas import COLOURS, blank, plain_powers, style, svg
 from suffice.utils.files import write_json
+from suffice.utils.machine import machine_facts, software_versions
+from suffice.utils.statistics import summarise
+from suffice.utils.timing import interleave, summarise_times
 
 FILE = Path(__file__).parent / "measured" / "smollm2.json"
 TASKS = ("hellaswag", "arc_easy", "piqa")

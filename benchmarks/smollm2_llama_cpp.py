@@ -28,10 +28,10 @@ from benchmarks.report import CONSOLE, peer_versions
 from suffice.convert.certificate import row_losses
 from suffice.convert.sources import open_source
 from suffice.measure.bench import Writer
-from suffice.measure.machine import machine_facts, software_versions
 from suffice.ops.native import library
 from suffice.text import corpus
 from suffice.utils.files import write_json
+from suffice.utils.machine import machine_facts, software_versions
 
 FILE = Path(__file__).parent / "measured" / "smollm2_llama_cpp.json"
 PROMPT = "The history of the city begins in the twelfth century, when"

@@ -33,11 +33,11 @@ from benchmarks.smollm2 import CASES, CHUNK, TASKS, Subject
 from suffice.data.files import locate
 from suffice.errors import DataError
 from suffice.hf import SufficeForCausalLM, hf_tokenizer
-from suffice.measure.machine import machine_facts, software_versions
 from suffice.memory import Memory
 from suffice.models import LM
 from suffice.models.packed import unpack
 from suffice.utils.files import write_json
+from suffice.utils.machine import machine_facts, software_versions
 
 FILE = Path(__file__).parent / "measured" / "smollm2_tasks.json"
 FILES = {

@@ -24,9 +24,9 @@ from benchmarks.cases import SIZE, drawn, posed, softmax
 from benchmarks.contest import FULL
 from benchmarks.peers import flex
 from benchmarks.report import gate, peer_versions
-from suffice.measure.machine import machine_facts, software_versions
 from suffice.ops.native import library
 from suffice.patterns import Causal, Window
+from suffice.utils.machine import machine_facts, software_versions
 
 FILE = Path(__file__).parent / "measured" / "speed.json"
 WINDOW_LENGTH, SCAN_LENGTH = 16_384, 2_048  # tokens

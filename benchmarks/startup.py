@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from benchmarks.report import Row, print_machine, print_rows
-from suffice.measure.timing import interleave
+from suffice.utils.timing import interleave
 
 LAYER = "import suffice; suffice.Attention(suffice.preset('standard', 64, 4))"
 

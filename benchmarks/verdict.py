@@ -29,10 +29,10 @@ from suffice.measure import Cell, Results, judge
 from suffice.measure.answers import Answers
 from suffice.measure.results import SEEDS_ALONE, External
 from suffice.measure.scores import MIN_SEEDS
-from suffice.measure.statistics import upper_rate
 from suffice.measure.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
 from suffice.measure.two_way_interval import Sampling, estimate
 from suffice.measure.verdict import hopeless
+from suffice.utils.statistics import upper_rate
 
 TABLES = 2000
 MARGIN = 0.01

@@ -42,7 +42,11 @@ from suffice.convert.search.options import memory_of, state_bytes
 from suffice.convert.sources import open_source
 from suffice.generate import generate
 from suffice.measure.evaluation import passkey, scores
-from suffice.measure.report.canvas import (
+from suffice.memory import Dynamic
+from suffice.models import LM
+from suffice.quantise.report import rows_of
+from suffice.text import corpus
+from suffice.utils.canvas import (
     COLOURS,
     MARKERS,
     blank,
@@ -51,11 +55,7 @@ from suffice.measure.report.canvas import (
     style,
     svg,
 )
-from suffice.measure.statistics import summarise
-from suffice.memory import Dynamic
-from suffice.models import LM
-from suffice.quantise.report import rows_of
-from suffice.text import corpus
+from suffice.utils.statistics import summarise
 from suffice_papers.conversion import SUBJECTS, Subject
 
 LENGTH = 256  # tokens of a row, unless told otherwise

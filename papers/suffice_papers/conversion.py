@@ -22,7 +22,6 @@ from suffice.convert.heal.text import halves
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
-from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.models import LM
 from suffice.quantise.report import rows_of
@@ -30,6 +29,7 @@ from suffice.text import Documents, corpus
 from suffice.text.documents import read_jsonl
 from suffice.train import show
 from suffice.utils.files import locked, read_record, write_json
+from suffice.utils.machine import machine_facts, software_versions, source_commit
 from suffice.utils.records import encode
 from suffice.utils.torch_compat import threads
 from suffice_papers.results import read_stored, write_published

@@ -17,13 +17,13 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from suffice.measure.machine import EnergyMeter, machine_facts, software_versions, source_commit
-from suffice.measure.report.canvas import INK, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, rank_text, sheet_of
-from suffice.measure.timing import interleave, ratio, summarise_times
 from suffice.models import ViTConfig
 from suffice.recipes import Recipe, recipe
+from suffice.utils.canvas import INK, blank, line_styles, style
 from suffice.utils.files import locked, read_record, write_json
+from suffice.utils.machine import EnergyMeter, machine_facts, software_versions, source_commit
+from suffice.utils.timing import interleave, ratio, summarise_times
 from suffice.utils.torch_compat import threads
 from suffice_papers.results import read_stored, write_published
 from suffice_papers.rows import machine_line

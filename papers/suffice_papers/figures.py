@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suffice.measure.report.canvas import blank, legend, line_styles, panels_width, png, style, svg
 from suffice.measure.report.plots import difference_plot, learning_curves
 from suffice.measure.results import Results
 from suffice.measure.verdict import judge
 from suffice.recipes import SMALL
+from suffice.utils.canvas import blank, legend, line_styles, panels_width, png, style, svg
 from suffice.utils.files import write_atomic
 from suffice_papers.rows import CellTable, differs, to_csv
 from suffice_papers.tables import Table
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from suffice.measure.report.canvas import LineStyle
-    from suffice.measure.statistics import Summary
+    from suffice.utils.canvas import LineStyle
+    from suffice.utils.statistics import Summary
     from suffice_papers.tables import Measure
 
 

@@ -15,7 +15,6 @@ from suffice.data.survey import survey
 from suffice.errors import ConfigError
 from suffice.measure.answers import Key
 from suffice.measure.jobs import CellJob, Execution, J, dataset_of, pool
-from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import (
     RAN,
     Plan,
@@ -30,6 +29,7 @@ from suffice.measure.results import DataFacts, write_facts
 from suffice.measure.tuning import TrialKey, train_trial, trial_checkpoint, trial_name
 from suffice.train import Progress
 from suffice.utils.files import write_json
+from suffice.utils.machine import machine_facts, software_versions, source_commit
 from suffice.utils.records import encode
 
 

@@ -19,13 +19,13 @@ from suffice.layers import AttentionMap, watched
 from suffice.measure.answers import Key
 from suffice.measure.jobs import cell_name
 from suffice.measure.plan import FILE, read_plan, same_training
-from suffice.measure.report.canvas import FAINT, PAGE, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.training import CellFiles
 from suffice.models import folder as model_folder
 from suffice.models.folder import WEIGHTS
 from suffice.recipes import SCALES
 from suffice.train.evaluate import ModelInputs, evaluating
+from suffice.utils.canvas import FAINT, PAGE, blank, line_styles, style
 from suffice_papers.request import TableRequest, request_cells
 from suffice_papers.rows import title_of
 from suffice_papers.sheets import csv_text

@@ -9,9 +9,9 @@ from typing import Any
 from suffice.measure.report.sheet import Column as SheetColumn
 from suffice.measure.report.sheet import Sheet, rank_text, sheet_of
 from suffice.measure.results import Cell
-from suffice.measure.statistics import Summary
 from suffice.recipes import SCALES, SMALL
 from suffice.utils.records import encode
+from suffice.utils.statistics import Summary
 from suffice_papers.references import Reference, reference
 from suffice_papers.request import TableRequest
 from suffice_papers.results import machine_of

@@ -11,8 +11,8 @@ from suffice.measure.cost_to_target import geometric
 from suffice.measure.report.sheet import ranks
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
-from suffice.measure.statistics import Summary, summarise
 from suffice.recipes import SCALES, recipe
+from suffice.utils.statistics import Summary, summarise
 from suffice_papers.recipes import SMALL_SIZES
 from suffice_papers.references import Reference
 from suffice_papers.sheets import ranks_apart

@@ -20,13 +20,13 @@ from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
 from suffice.fits import table
 from suffice.kernels import Elu, Softmax
-from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
 from suffice.mixing import Alignment, NoMixing, ToeplitzAlignment
 from suffice.models.configurations import published
 from suffice.patterns import Causal, Pattern
 from suffice.positions import NoPosition, Position, Rope
 from suffice.presets import PRESETS, TITLES, preset, takes_length
 from suffice.spec import AttentionSpec
+from suffice.utils.canvas import COLOURS as COLOURS_OF_SERIES
 from suffice.utils.files import replacing
 from suffice.view import expression, flow, flow_svg, instead
 from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec

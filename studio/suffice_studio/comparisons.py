@@ -13,7 +13,6 @@ from typing import Any
 
 from suffice.errors import ConfigError, DataError, install_line
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan, read_provenance
-from suffice.measure.report.canvas import COLOURS, line_styles
 from suffice.measure.report.plots import points
 from suffice.measure.report.sheet import Sheet
 from suffice.measure.report.tables import (
@@ -30,10 +29,11 @@ from suffice.measure.results import (
     read_results,
 )
 from suffice.measure.sentence import notes, sentence
-from suffice.measure.statistics import summarise
 from suffice.measure.sufficiency import SUFFICES
 from suffice.measure.verdict import COSTS, Comparison, Verdict, judge
+from suffice.utils.canvas import COLOURS, line_styles
 from suffice.utils.files import read_json
+from suffice.utils.statistics import summarise
 from suffice_studio.folders import below, numbered, walk
 
 RESULTS = "results.json"

@@ -62,8 +62,8 @@ def bench(
 
     from suffice.measure.bench import bench as measure
     from suffice.measure.bench import resident
-    from suffice.measure.machine import machine_facts, software_versions, source_commit
     from suffice.models.packed import schemes_of
+    from suffice.utils.machine import machine_facts, software_versions, source_commit
     from suffice.utils.torch_compat import threads as use_threads
 
     check_at_least(2, tokens=tokens, prompt=prompt)

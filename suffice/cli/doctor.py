@@ -73,8 +73,8 @@ def facts() -> dict[str, str]:
     """Return the facts of this machine and its software, and which backends it can use."""
     import torch
 
-    from suffice.measure.machine import machine_facts, software_versions
     from suffice.ops.linear import PRESENT, WINS
+    from suffice.utils.machine import machine_facts, software_versions
 
     machine = {**software_versions(), **machine_facts()}
     memory = machine.pop("memory_bytes")

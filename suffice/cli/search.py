@@ -35,7 +35,7 @@ from suffice.utils.files import write_atomic
 if TYPE_CHECKING:
     from suffice.convert.search import Combination, Quantity, SearchResult, SearchTexts
     from suffice.convert.sources import Source
-    from suffice.measure.statistics import Summary
+    from suffice.utils.statistics import Summary
 
 TOKENS = 1 << 15
 MAX_LENGTH = 512  # tokens of a row, if the model reads more
@@ -181,8 +181,8 @@ def _texts(source: Source, name: str | None, tokens: int, length: int | None) ->
 def _write(out: Path, result: SearchResult) -> None:
     from suffice.convert import plan_to_json
     from suffice.convert.search.result import draw
-    from suffice.measure.machine import machine_facts, software_versions
-    from suffice.measure.report.canvas import png
+    from suffice.utils.canvas import png
+    from suffice.utils.machine import machine_facts, software_versions
 
     results = result.to_json()
     facts = {key: results[key] for key in ("budget", "length", "quantities")}

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.measure.statistics import summarise
 from suffice.models import LM
+from suffice.utils.statistics import summarise
 
 ROWS_AT_ONCE = 8
 

@@ -15,7 +15,6 @@ from torch import nn
 
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.layers.packed import Packed
-from suffice.measure.machine import machine_facts
 from suffice.models import LM, LMConfig, folder
 from suffice.models.architectures import hugging_face
 from suffice.models.architectures.architecture import ConfigReader
@@ -31,6 +30,7 @@ from suffice.text.tokenizer import chat_template, read_object
 from suffice.text.words import alphabet_of
 from suffice.utils import hub
 from suffice.utils.grammar import format_quantity
+from suffice.utils.machine import machine_facts
 
 __all__ = ["ARCHITECTURES", "Encoder", "Source", "from_encoder", "open_source", "tensors_for"]
 TOKENIZER, GENERATION = "tokenizer.json", "generation_config.json"

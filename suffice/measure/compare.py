@@ -23,7 +23,6 @@ from suffice.measure.bag_of_words import bag_of_words
 from suffice.measure.console import cell_line, data_summary, figure_to_beat, seeds_needed
 from suffice.measure.disagreements import disagreements, write_disagreements
 from suffice.measure.jobs import CellJob, Execution, pool
-from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, read_plan, run_folder
 from suffice.measure.resolution import FIRST_SEEDS
 from suffice.measure.results import (
@@ -40,7 +39,6 @@ from suffice.measure.results import (
     write_results,
 )
 from suffice.measure.sufficiency import FIRST, UNDECIDED
-from suffice.measure.timing import Call, interleave, peak_bytes
 from suffice.measure.training import CellFiles, check_scores, train_cell
 from suffice.measure.tuning import tune
 from suffice.measure.verdict import hopeless, judge
@@ -49,6 +47,8 @@ from suffice.train import current, resolve_device, show
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.loop import Batches
 from suffice.utils.files import GLANCE, read_record, write_json
+from suffice.utils.machine import machine_facts, software_versions, source_commit
+from suffice.utils.timing import Call, interleave, peak_bytes
 
 ROUNDS = 15
 WARM_UP = 3  # calls

@@ -22,10 +22,10 @@ from suffice.measure.resolution import Range, after_two_seeds, before_training, 
 from suffice.measure.results import Cell, Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_of_bag
 from suffice.measure.sentence import label, notes, outcome_of, percentage, sentence
-from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, USUAL
 from suffice.measure.verdict import INSUFFICIENT, SUFFICIENT, Comparison, Verdict
 from suffice.measure.winner import Snippet, model_of, snippets, why
+from suffice.utils.statistics import Summary
 
 if TYPE_CHECKING:
     from suffice.data.survey import Survey

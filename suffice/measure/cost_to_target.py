@@ -11,8 +11,8 @@ from typing import Any
 from suffice.measure.metrics import LARGEST
 from suffice.measure.results import Cell, Results
 from suffice.measure.scores import MIN_SEEDS
-from suffice.measure.statistics import Summary, summarise
 from suffice.utils.records import encode
+from suffice.utils.statistics import Summary, summarise
 
 FORWARDS = 3  # a training step costs about three forwards
 

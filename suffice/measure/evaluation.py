@@ -23,11 +23,11 @@ from torch import Tensor
 
 from suffice.data.synthetic import stream, subsets
 from suffice.errors import ConfigError
-from suffice.measure.statistics import Summary, summarise
 from suffice.models import LM
 from suffice.spec import AttentionSpec
 from suffice.text import CORPORA, TokenFile, Tokenizer, corpus
 from suffice.train.language import amount
+from suffice.utils.statistics import Summary, summarise
 
 Step = Callable[[int, int], None]
 """Receives the number of finished texts or windows, and of all."""

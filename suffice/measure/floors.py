@@ -11,9 +11,9 @@ from suffice.measure.answers import majority_baseline, spread
 from suffice.measure.metrics import METRICS
 from suffice.measure.results import OWN_LOOP
 from suffice.measure.scores import Scores, summary_of
-from suffice.measure.statistics import ABOVE, Summary
 from suffice.measure.sufficiency import LEVEL
 from suffice.measure.two_way_interval import EXACT
+from suffice.utils.statistics import ABOVE, Summary
 
 TELLING = ("log-loss", "balanced", "accuracy")  # scores of classes, the one that tells most first
 GUESS, NO_READER = "a blind guess", "a model that learned nothing"

@@ -39,10 +39,10 @@ from suffice.errors import (
     installed_for,
 )
 from suffice.measure.answers import Key
-from suffice.measure.machine import software_versions
 from suffice.measure.plan import CELLS, Plan
 from suffice.measure.training import CellFiles, train_cell
 from suffice.utils.files import write_atomic
+from suffice.utils.machine import software_versions
 from suffice.utils.progress import Progress, Silent, Workers, workers
 from suffice.utils.torch_compat import MAX_THREADS
 from suffice.utils.torch_compat import threads as torch_threads

@@ -32,7 +32,6 @@ from suffice.measure import report
 from suffice.measure.answers import Answers, from_scores, path_of, write_answers
 from suffice.measure.console import WIDTH, print_report
 from suffice.measure.jobs import Execution, pool
-from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, Margin, own_metric
 from suffice.measure.plan import MARGIN, SavedPlan, check_several, parse_cells, run_folder
 from suffice.measure.report.page import notebook_html
@@ -55,6 +54,7 @@ from suffice.ops.flops import register_flops
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.recipes import SCALES
 from suffice.spec import AttentionSpec
+from suffice.utils.machine import machine_facts, software_versions, source_commit
 from suffice.utils.progress import Progress, show
 from suffice.utils.records import Axis, is_whole
 

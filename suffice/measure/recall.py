@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from suffice.measure.results import Cell
-from suffice.measure.statistics import fisher, upper_rate
 from suffice.measure.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED, level
+from suffice.utils.statistics import fisher, upper_rate
 
 RECALL = ("mqar", "induction", "copy", "two_hop", "passkey")
 """Data sets that are drawn, of whose models it counts how many seeds solve them."""

@@ -12,7 +12,6 @@ import numpy as np
 from suffice.measure.answers import BAG, Answers, joined, spread
 from suffice.measure.metrics import Metric, metric_of, own_metric, share_metric, value_in
 from suffice.measure.results import Results
-from suffice.measure.statistics import Pairing, Summary, pair
 from suffice.measure.sufficiency import LEVEL
 from suffice.measure.two_way_interval import (
     EXACT,
@@ -26,6 +25,7 @@ from suffice.measure.two_way_interval import (
     rounded,
     widen_for_folds,
 )
+from suffice.utils.statistics import Pairing, Summary, pair
 
 MIN_SEEDS = 3  # fewer give no interval: two accuracies of a small test set often agree by chance
 MIN_ROWS = 30  # of one seed; fewer give no interval

@@ -16,7 +16,6 @@ from suffice.measure.floors import GUESS, NO_READER
 from suffice.measure.metrics import LOGARITHMS, MARGIN, METRICS, Metric, metric_of
 from suffice.measure.results import OWN_LOOP, Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
-from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import (
     FAILS,
     LEVEL,
@@ -39,6 +38,7 @@ from suffice.measure.verdict import (
 )
 from suffice.recipes import SCALES, SMALL
 from suffice.utils.records import encode
+from suffice.utils.statistics import Summary
 
 MOST_NAMES = 5  # that a sentence lists
 

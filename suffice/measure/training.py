@@ -24,7 +24,6 @@ from suffice.errors import DataError, check_known, installed_for
 from suffice.generate.translate import translate
 from suffice.layers import Attention
 from suffice.measure.answers import NONE, Answers, path_of, write_answers
-from suffice.measure.machine import EnergyMeter
 from suffice.measure.metrics import METRICS
 from suffice.measure.plan import Plan, describe_for_others
 from suffice.measure.results import Cell, cell_path, write_cell
@@ -43,6 +42,7 @@ from suffice.train import (
 )
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluating, flatten_answers
 from suffice.utils.files import replacing_folder, write_json
+from suffice.utils.machine import EnergyMeter
 
 BATCH = 256  # rows
 PREPROCESSOR = "preprocessor_config.json"  # of a folder of an image classifier, for transformers

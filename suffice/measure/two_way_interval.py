@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suffice.errors import ConfigError
-from suffice.measure.statistics import EXACT
+from suffice.utils.statistics import EXACT
 
 Values = NDArray[np.float64]
 

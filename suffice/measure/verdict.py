@@ -26,15 +26,6 @@ from suffice.measure.scores import (
     metric_in,
     summary_of,
 )
-from suffice.measure.statistics import (
-    Pairing,
-    Summary,
-    failed_seeds,
-    failure_p_value,
-    holm,
-    sound_seeds,
-    upper_rate,
-)
 from suffice.measure.sufficiency import (
     CAP,
     FAILS,
@@ -53,8 +44,17 @@ from suffice.measure.sufficiency import (
     step_down,
     too_few_rows,
 )
-from suffice.measure.timing import summarise_times
 from suffice.measure.two_way_interval import EXACT, Estimate, bounded
+from suffice.utils.statistics import (
+    Pairing,
+    Summary,
+    failed_seeds,
+    failure_p_value,
+    holm,
+    sound_seeds,
+    upper_rate,
+)
+from suffice.utils.timing import summarise_times
 
 SUFFICIENT, INSUFFICIENT, OPEN, NOTHING = 0, 10, 11, 12
 """Exit codes of `suffice compare` and `suffice verdict`; 1 and 2 are those of errors."""
@@ -118,7 +118,7 @@ class Comparison:
     # to tell" if both are so near the best possible value that the margin is larger than what they
     # miss
     sufficiency: str = UNDECIDED
-    # seeds of the mechanism that did not learn, see `suffice.measure.statistics`
+    # seeds of the mechanism that did not learn, see `suffice.utils.statistics`
     failed: tuple[int, ...] = ()
     # the largest rate of such seeds that its seeds leave open, with 95% confidence
     failure_rate: float = 1.0

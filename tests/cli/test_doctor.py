@@ -71,7 +71,7 @@ def test_a_device_that_is_not_there_is_refused(suffice, monkeypatch):
 
 def test_unknown_facts_are_named_as_unknown(monkeypatch):
     found = {"cpu": None, "gpu": None, "memory_bytes": None, "cores": 2}
-    monkeypatch.setattr("suffice.measure.machine.machine_facts", lambda: dict(found))
+    monkeypatch.setattr("suffice.utils.machine.machine_facts", lambda: dict(found))
     told = facts()
     assert told["memory"] == told["cpu"] == "unknown"
     assert told["cores"] == "2"

@@ -13,9 +13,9 @@ from suffice.cli.search import folder_of, search, sentences
 from suffice.convert.search import Combination, Quantity, SearchResult, timing
 from suffice.convert.search.scoring import score
 from suffice.errors import ConfigError
-from suffice.measure.statistics import summarise
 from suffice.models import folder
 from suffice.patterns import Causal
+from suffice.utils.statistics import summarise
 from tests.cli.models import written
 
 SPEC = AttentionSpec(d_model=16, num_heads=4, pattern=Causal())

@@ -14,14 +14,6 @@ from PIL import Image
 from suffice.data import load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
-from suffice.measure.report.canvas import (
-    COLOURS,
-    DPI,
-    KNOWN,
-    PAGE,
-    line_styles,
-    png,
-)
 from suffice.measure.report.plots import (
     FIGURES,
     average,
@@ -32,6 +24,14 @@ from suffice.measure.report.plots import (
     tradeoff,
 )
 from suffice.measure.verdict import judge
+from suffice.utils.canvas import (
+    COLOURS,
+    DPI,
+    KNOWN,
+    PAGE,
+    line_styles,
+    png,
+)
 
 from .synthetic import from_accuracies, make_cell, make_results, realistic
 

@@ -5,11 +5,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from suffice.measure.report.canvas import colours_by_theme
 from suffice.measure.report.page import inline_svg, page, write_report
 from suffice.measure.report.plots import FIGURES, draw_figures
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import judge
+from suffice.utils.canvas import colours_by_theme
 
 from .synthetic import from_accuracies, realistic
 

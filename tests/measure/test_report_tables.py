@@ -20,9 +20,9 @@ from suffice.measure.report.tables import (
     tables,
 )
 from suffice.measure.results import Cell, read_cell, write_cell
-from suffice.measure.statistics import summarise
 from suffice.measure.verdict import judge
 from suffice.utils.records import decode, encode
+from suffice.utils.statistics import summarise
 
 from .synthetic import from_accuracies, make_cell, realistic
 

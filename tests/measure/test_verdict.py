@@ -11,12 +11,12 @@ from scipy.stats import fisher_exact
 from suffice.errors import ConfigError
 from suffice.measure.answers import Answers, from_scores
 from suffice.measure.results import Speed
-from suffice.measure.statistics import half_width, upper_rate
 from suffice.measure.sufficiency import CAP, UNLEARNED, decide, level, more_seeds
 from suffice.measure.training import CellFiles
 from suffice.measure.two_way_interval import estimate
 from suffice.measure.verdict import ALPHA, _decided, hopeless, judge
 from suffice.measure.winner import why, write_winner
+from suffice.utils.statistics import half_width, upper_rate
 
 from .synthetic import from_accuracies, make_cell, make_results, make_survey
 

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from suffice.measure.statistics import Summary, t_quantile
+from suffice.utils.statistics import Summary, t_quantile
 from suffice_papers.atlas.standings import Standing
 from suffice_papers.tables import BASELINE
 

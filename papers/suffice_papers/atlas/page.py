@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from suffice.measure.recall import RECALL, UNSOLVED
-from suffice.measure.report.canvas import svg
 from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.recipes import recipe
+from suffice.utils.canvas import svg
 from suffice.utils.files import write_atomic
 from suffice_papers.atlas.averages import Average, averages
 from suffice_papers.atlas.figures import figures, tasks_shown

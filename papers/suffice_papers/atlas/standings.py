@@ -11,7 +11,6 @@ from suffice.measure.cost_to_target import effort_of
 from suffice.measure.evaluation import state_bytes
 from suffice.measure.recall import RECALL, UNSOLVED, Solved, is_open, recalls
 from suffice.measure.results import Results
-from suffice.measure.statistics import Summary, summarise
 from suffice.measure.sufficiency import (
     FAILS,
     FIRST,
@@ -23,6 +22,7 @@ from suffice.measure.sufficiency import (
 )
 from suffice.measure.verdict import Verdict, hopeless, is_improving, judge
 from suffice.recipes import recipe
+from suffice.utils.statistics import Summary, summarise
 from suffice_papers.atlas.grid import NAMES, atlas_table, label, table_of, twins
 from suffice_papers.atlas.recipes import HEADS, SOLVED
 from suffice_papers.results import published

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from suffice.measure.resolution import EVIDENCE
-from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from suffice.presets import PRESETS
 from suffice.recipes import recipe
+from suffice.utils.statistics import Summary
 from suffice_papers.advice import spreads, text
 from suffice_papers.atlas.averages import averages
 from suffice_papers.atlas.grid import NAMES, atlas_table, reaching, settings, twins

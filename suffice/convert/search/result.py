@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from suffice.convert.certificate import Certificate
-from suffice.measure.report.canvas import (
+from suffice.utils.canvas import (
     COLOURS,
     FAINT,
     MARKERS,
@@ -15,7 +15,7 @@ from suffice.measure.report.canvas import (
     plain_powers,
     style,
 )
-from suffice.measure.statistics import Summary, summarise
+from suffice.utils.statistics import Summary, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -46,11 +46,11 @@ from suffice.convert.search.timing import (
     timed_as,
 )
 from suffice.errors import ConfigError, DataError
-from suffice.measure.statistics import Summary, summarise
-from suffice.measure.timing import summarise_times
 from suffice.models import LM
 from suffice.quantise.report import rows_of
 from suffice.text import Corpus, Documents, Tokenizer
+from suffice.utils.statistics import Summary, summarise
+from suffice.utils.timing import summarise_times
 
 MINUTES = 10.0
 SCORING_SHARE = 0.6  # of the time, when scoring ends

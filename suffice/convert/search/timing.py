@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from suffice.convert.search.options import memory_of
-from suffice.measure.timing import Times, interleave, summarise_times
 from suffice.memory import Dynamic
 from suffice.models import LM
 from suffice.models.native_decoder import NativeDecoder, unsupported
 from suffice.models.state import ModelState
 from suffice.spec import AttentionSpec
+from suffice.utils.timing import Times, interleave, summarise_times
 
 NATIVE, TORCH = "native", "torch"
 BACKENDS = (NATIVE, TORCH)

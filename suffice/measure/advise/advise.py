@@ -37,14 +37,14 @@ from suffice.measure.advise.timing import (
     minutes_of,
 )
 from suffice.measure.bench import SHAPES
-from suffice.measure.machine import machine_facts, software_versions
 from suffice.measure.report.tables import seconds as format_seconds
 from suffice.measure.sufficiency import UNDECIDED
-from suffice.measure.timing import Times
 from suffice.memory import Quantised, Rolling
 from suffice.models.composition import STANDARD
 from suffice.train import Progress, resolve_device
+from suffice.utils.machine import machine_facts, software_versions
 from suffice.utils.records import encode
+from suffice.utils.timing import Times
 
 MAX_EVIDENCE = 2  # comparisons of one composition, in sentences
 PROGRESS_STEPS = 1000  # of the progress bar

@@ -18,7 +18,6 @@ from suffice.errors import SufficeError
 from suffice.measure.advise.request import Base, Candidate
 from suffice.measure.bench import Writer
 from suffice.measure.sufficiency import USUAL as SEEDS
-from suffice.measure.timing import Times, interleave, ratios, summarise_times, synchronise
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD
 from suffice.models.kinds import build_model
@@ -27,6 +26,7 @@ from suffice.quantise import quantise
 from suffice.recipes import Recipe, recipe
 from suffice.recipes.language import SIZES
 from suffice.recipes.own_data import PICTURES, TABLE, with_settings
+from suffice.utils.timing import Times, interleave, ratios, summarise_times, synchronise
 
 HEAT = 6  # candidates in the same rounds, Standard among them
 ROUNDS, MIN_ROUNDS, MAX_ROUNDS = 5, 3, 15  # samples of a candidate

@@ -37,7 +37,6 @@ from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.results import Results, read_results
 from suffice.measure.scores import MIN_SEEDS, Scores, metric_in
 from suffice.measure.sentence import decision, interval, notes, outcome_of, sentence, verdict_record
-from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
 from suffice.measure.two_way_interval import estimate_unpaired
 from suffice.measure.verdict import (
@@ -50,6 +49,7 @@ from suffice.measure.verdict import (
     judge,
     judge_together,
 )
+from suffice.utils.statistics import Summary
 
 MEAN_OF_TASKS = (
     "The mean over tasks counts each alike and says nothing of other tasks. It decides, unless a "

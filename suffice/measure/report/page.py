@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from suffice.data.survey import Survey
 from suffice.measure.disagreements import Disagreement, read_disagreements
-from suffice.measure.report.canvas import colours_by_theme, png, svg
 from suffice.measure.report.plots import FIGURES, difference_plot, draw_figures, save_figures
 from suffice.measure.report.sheet import Sheet
 from suffice.measure.report.tables import Tables, seconds, size, tables
@@ -20,6 +19,7 @@ from suffice.measure.results import Results
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
 from suffice.measure.winner import Snippet, snippets
+from suffice.utils.canvas import colours_by_theme, png, svg
 from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 from suffice.errors import check_known
 from suffice.measure.metrics import LARGEST, METRICS, Metric
-from suffice.measure.report.canvas import (
+from suffice.measure.report.tables import drawn_ends, quality_floors, seconds, validation_floors
+from suffice.measure.results import Cell, Results
+from suffice.measure.scores import MIN_SEEDS
+from suffice.measure.sentence import count_heads, label
+from suffice.measure.verdict import Comparison, Verdict, cost_of
+from suffice.utils.canvas import (
     BAND,
     FAINT,
     INK,
@@ -23,21 +28,16 @@ from suffice.measure.report.canvas import (
     png,
     style,
 )
-from suffice.measure.report.tables import drawn_ends, quality_floors, seconds, validation_floors
-from suffice.measure.results import Cell, Results
-from suffice.measure.scores import MIN_SEEDS
-from suffice.measure.sentence import count_heads, label
-from suffice.measure.statistics import Summary, summarise
-from suffice.measure.timing import Times, summarise_times
-from suffice.measure.verdict import Comparison, Verdict, cost_of
 from suffice.utils.files import write_atomic
+from suffice.utils.statistics import Summary, summarise
+from suffice.utils.timing import Times, summarise_times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-    from suffice.measure.report.canvas import LineStyle
+    from suffice.utils.canvas import LineStyle
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,11 +23,11 @@ from suffice.measure.report.sheet import (
 from suffice.measure.results import ROWS_ALONE, Cell, Results, Tuned
 from suffice.measure.scores import MIN_SEEDS, Scores
 from suffice.measure.sentence import decision, label, percentage
-from suffice.measure.statistics import Summary, summarise
-from suffice.measure.timing import summarise_times
 from suffice.measure.verdict import ALPHA, Comparison, Verdict
 from suffice.recipes import SCALES, SMALL
 from suffice.utils.grammar import format_quantity
+from suffice.utils.statistics import Summary, summarise
+from suffice.utils.timing import summarise_times
 
 Pair = tuple[str, int]
 """Mechanism and heads, a row of most tables."""

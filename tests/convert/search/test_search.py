@@ -26,10 +26,10 @@ from suffice.convert.search.result import draw
 from suffice.convert.search.scoring import Evaluator
 from suffice.convert.search.timing import lengths_up_to, stepper
 from suffice.errors import ConfigError
-from suffice.measure.report.canvas import blank, plain_powers
 from suffice.memory import Dynamic
 from suffice.models.native_decoder import unsupported
 from suffice.testing import assert_close
+from suffice.utils.canvas import blank, plain_powers
 
 from .models import LENGTH, WORDS, model, rows, texts
 

@@ -17,7 +17,7 @@ from suffice.measure.advise.timing import (
     Sample,
     Timings,
 )
-from suffice.measure.timing import Times
+from suffice.utils.timing import Times
 
 from .worlds import World, lm_base, translator_base
 

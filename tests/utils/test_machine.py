@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from suffice.measure import machine
-from suffice.measure.machine import EnergyMeter, machine_facts, software_versions, source_commit
+from suffice.utils.machine import EnergyMeter, machine_facts, software_versions, source_commit
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

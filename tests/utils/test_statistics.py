@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.stats import binom
 
 from suffice.errors import ConfigError
-from suffice.measure.statistics import (
+from suffice.utils.statistics import (
     FAR,
     Summary,
     failed_seeds,

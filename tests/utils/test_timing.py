@@ -11,7 +11,7 @@ import torch
 
 from suffice.errors import ConfigError
 from suffice.measure import timing
-from suffice.measure.timing import Times, interleave, peak_bytes, ratio, summarise_times
+from suffice.utils.timing import Times, interleave, peak_bytes, ratio, summarise_times
 
 
 class Clock:
@@ -217,7 +217,7 @@ def test_a_forward_without_gradients():
 
 def test_nothing_is_written_to_the_terminal():
     # in a process of its own: the profiler learns its log level when it is used first
-    script = "import suffice.measure.timing as m, torch; m.peak_bytes(lambda: torch.empty(9))"
+    script = "import suffice.utils.timing as m, torch; m.peak_bytes(lambda: torch.empty(9))"
     plain = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, env=plain)
     assert answer.returncode == 0

@@ -49,9 +49,7 @@ from benchmarks.peers.decoders import (
     session,
 )
 from benchmarks.report import WIDE, Outcome, print_machine, print_outcomes
-from suffice.cli.bench import print_bench
-from suffice.errors import ConfigError, StateError, UnsupportedError
-from suffice.measure.bench import (
+from suffice.choose.bench import (
     SHAPES,
     ReadBandwidth,
     Run,
@@ -63,6 +61,8 @@ from suffice.measure.bench import (
     read_bytes,
     shaped,
 )
+from suffice.cli.bench import print_bench
+from suffice.errors import ConfigError, StateError, UnsupportedError
 from suffice.memory import Dynamic
 from suffice.models import LM, LMConfig, configuration
 from suffice.models.configurations import layers

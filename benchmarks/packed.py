@@ -18,7 +18,7 @@ from rich.table import Table
 from torch import nn
 
 from benchmarks.report import CONSOLE, gate, print_machine
-from suffice.measure.bench import prompt_of, shaped
+from suffice.choose.bench import prompt_of, shaped
 from suffice.models.packed import replace_module
 from suffice.ops.linear import Linear
 from suffice.quantise import quantise, unpack, with_torchao

@@ -33,7 +33,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from benchmarks.report import CONSOLE, print_machine
-from suffice.measure.bench import SHAPES, randomise
+from suffice.choose.bench import SHAPES, randomise
 from suffice.models import configuration, folder
 from suffice.text import BPE, Tokenizer
 

@@ -25,9 +25,9 @@ from benchmarks import models
 from benchmarks.peers.decoders import gain, relative_error, session
 from benchmarks.peers.llama_cpp import LlamaCpp, check_survives
 from benchmarks.report import CONSOLE, peer_versions
+from suffice.choose.bench import Writer
 from suffice.convert.certificate import row_losses
 from suffice.convert.sources import open_source
-from suffice.measure.bench import Writer
 from suffice.ops.native import library
 from suffice.text import corpus
 from suffice.utils.files import write_json

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from benchmarks.contest import Absent
 from benchmarks.peers.installed import package
+from suffice.choose.bench import Run, run_of
 from suffice.errors import ConfigError, StateError, UnsupportedError, unknown
-from suffice.measure.bench import Run, run_of
 from suffice.models import LM
 from suffice.patterns import Causal
 from suffice.positions import Rope

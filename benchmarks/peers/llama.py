@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.peers.decoders import Decoder, head, layers
 from benchmarks.peers.installed import package
-from suffice.measure.bench import Run, run_of
+from suffice.choose.bench import Run, run_of
 from suffice.models import LM
 
 BITS = (32,)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from suffice.choose.evidence import SHARED, SINGLE, Evidence, evidence_of
 from suffice.errors import ConfigError
-from suffice.measure.advise.evidence import SHARED, SINGLE, Evidence, evidence_of
 from suffice.measure.metrics import metric_of
 from suffice.measure.plan import MARGIN, same_training
 from suffice.measure.resolution import EVIDENCE, FIRST_SEEDS

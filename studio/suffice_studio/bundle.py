@@ -16,9 +16,9 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
+from suffice.choose.fits import table
 from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
-from suffice.fits import table
 from suffice.kernels import Elu, Softmax
 from suffice.mixing import Alignment, NoMixing, ToeplitzAlignment
 from suffice.models.configurations import published

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from studio.tests.links import link, linked
-from suffice.fits.calculator import state_bytes
-from tests.fits.decoder import EMPTY, PUBLISHED
+from suffice.choose.fits.calculator import state_bytes
+from tests.choose.fits.decoder import EMPTY, PUBLISHED
 
 THREE = {
     "models": [{"name": name} for name in ("Llama 2 7B", "Mistral 7B", "TinyLlama 1.1B")],

@@ -9,10 +9,10 @@ import pytest
 
 from studio.tests.links import link, linked
 from suffice import AttentionSpec
-from suffice.fits.calculator import state_bytes
+from suffice.choose.fits.calculator import state_bytes
 from suffice.patterns import Block, Causal, Full, Global, Pattern, Strided, Window
 from suffice.view import flow, flow_svg
-from tests.fits.decoder import EMPTY
+from tests.choose.fits.decoder import EMPTY
 
 D_MODEL, TOKENS = 64, 64
 SLOW = 3  # times the room of a frame, for a slow processor

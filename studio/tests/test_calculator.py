@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from suffice.choose.fits.calculator import count, kinds_of, layer_bytes, spec_of
+from suffice.choose.fits.calculator import longest as longest_text
 from suffice.errors import ConfigError
-from suffice.fits.calculator import count, kinds_of, layer_bytes, spec_of
-from suffice.fits.calculator import longest as longest_text
 from suffice.layers import MLP, Block, SwiGLU
 from suffice.memory import Static
 from suffice.models import LMConfig
 from suffice.utils.timing import peak_bytes
 from suffice_studio.bundle import CURVE_LENGTHS
-from tests.fits.decoder import CALCULATOR, EMPTY, PUBLISHED, layers_of
+from tests.choose.fits.decoder import CALCULATOR, EMPTY, PUBLISHED, layers_of
 
 SMALL = {"d_model": 64, "num_heads": 4, "layers": 3}
 

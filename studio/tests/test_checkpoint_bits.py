@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 
+from suffice.choose.fits.calculator import count
+from suffice.choose.fits.configs import read_config
 from suffice.errors import ConfigError
-from suffice.fits.calculator import count
-from suffice.fits.configs import read_config
 
 SIZES = {
     "hidden_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 16, "head_dim": 64,

@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 
+from suffice.choose.fits.configs import read_config
 from suffice.errors import ConfigError
-from suffice.fits.configs import read_config
 from suffice.hf.cache import CACHE_NAME
-from tests.fits.decoder import EMPTY, PUBLISHED
+from tests.choose.fits.decoder import EMPTY, PUBLISHED
 
 FULL = ("full_attention", "attention", "indexed_attention")
 HYBRID = [*["mamba"] * 5, "attention", *["mamba"] * 2]

@@ -17,7 +17,7 @@ from suffice.utils.files import write_atomic
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
-    from suffice.measure.advise import Advice, Place
+    from suffice.choose import Advice, Place
 
 MINUTES = 3.0
 MAX_ROWS = 12  # rows of the table
@@ -118,8 +118,8 @@ def advise(
         raise ConfigError(f"give --task with one of {', '.join(ADVICE_TASKS)}.")
     if out is not None and out.suffix != ".json":
         raise ConfigError(f"--out {out}: the advice is a file that ends in .json.")
-    from suffice.measure.advise import Request
-    from suffice.measure.advise import advise as find_advice
+    from suffice.choose import Request
+    from suffice.choose import advise as find_advice
     from suffice.utils.progress import show
 
     request = Request.parse(task, **limits.words())
@@ -163,7 +163,7 @@ def print_advice(console: Console, advice: Advice) -> None:
             (f"What decides ({advice.trial}; then --results FOLDER)", (advice.trial.command,))
         )
     if advice.winner is not None:
-        absent = ("none reaches it; suffice.measure.advise builds it in Python.",)
+        absent = ("none reaches it; suffice.choose builds it in Python.",)
         blocks.append(("Command line", advice.cli or absent))
     for title, lines in blocks:
         console.print(f"\n{title}:", markup=False)
@@ -171,7 +171,7 @@ def print_advice(console: Console, advice: Advice) -> None:
 
 
 def _table(advice: Advice, places: list[Place]) -> Table:
-    from suffice.measure.advise.request import each, format_bytes
+    from suffice.choose.request import each, format_bytes
     from suffice.measure.report.tables import seconds as format_seconds
 
     table = Table(**RULED)

@@ -24,7 +24,7 @@ from suffice.cli.terminal import RULED, print_json, print_next, print_paragraph
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
-    from suffice.measure.bench import Bench
+    from suffice.choose.bench import Bench
     from suffice.models import LM
 
 MEBIBYTE, GIGA = 1 << 20, 1e9
@@ -60,8 +60,8 @@ def bench(
     """Measure a model on this CPU: speed, latency, memory, and the share of the memory bound."""
     import torch
 
-    from suffice.measure.bench import bench as measure
-    from suffice.measure.bench import resident
+    from suffice.choose.bench import bench as measure
+    from suffice.choose.bench import resident
     from suffice.models.packed import schemes_of
     from suffice.utils.machine import machine_facts, software_versions, source_commit
     from suffice.utils.torch_compat import threads as use_threads
@@ -101,7 +101,7 @@ def _model(
 ) -> tuple[LM, dict[str, Any]]:
     import torch
 
-    from suffice.measure.bench import SHAPES, in_bits, shaped
+    from suffice.choose.bench import SHAPES, in_bits, shaped
     from suffice.models import folder
 
     if (checkpoint is None) == (shape is None):

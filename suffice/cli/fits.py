@@ -14,7 +14,7 @@ from suffice.errors import CheckpointError, ConfigError, check_known, unknown
 from suffice.utils.grammar import parse_bytes
 
 if TYPE_CHECKING:
-    from suffice.fits.configs import Sizes
+    from suffice.choose.fits.configs import Sizes
 
 HALF, TFLOPS, UTILISATION = 16, 989.4, 0.4
 SMALL = 1 << 27  # bytes, below which MiB are printed
@@ -94,7 +94,7 @@ def fits(
     Sizes come from its configuration; no weight is loaded and no code of a checkpoint is run.
     Numbers are counted, measured here (files) or estimated (activations).
     """
-    from suffice.fits import ENGINES
+    from suffice.choose.fits import ENGINES
 
     check_known("engine", engine, ENGINES)
     check_at_least(1, batch=batch, gpus=gpus, accumulate=accumulate)
@@ -146,7 +146,7 @@ def _training(
     memory: int | None,
     as_json: bool,
 ) -> NoReturn:
-    from suffice.fits.training import TrainingRun, training_facts
+    from suffice.choose.fits.training import TrainingRun, training_facts
 
     tokens, tflops, utilisation = goal
     if min(tokens or 1, tflops) <= 0 or tokens == 0 or not 0 < utilisation <= 1:
@@ -192,7 +192,7 @@ def _with_settings(model: Model, settings: dict[str, Any]) -> Model:
 
 
 def _other(model: Model, text: str, settings: dict[str, Any]) -> Model:
-    from suffice.fits.calculator import CHANGES, changed
+    from suffice.choose.fits.calculator import CHANGES, changed
 
     if text.partition(":")[0] in CHANGES:
         return replace(model, name=text, sizes=changed(model.sizes, text), before=model.sizes)
@@ -200,7 +200,7 @@ def _other(model: Model, text: str, settings: dict[str, Any]) -> Model:
 
 
 def _model(text: str, bits: int | None) -> Model:
-    from suffice.fits.configs import read_config
+    from suffice.choose.fits.configs import read_config
     from suffice.utils import hub
     from suffice.utils.files import packaged, read_json
 
@@ -226,8 +226,8 @@ def _model(text: str, bits: int | None) -> Model:
 
 
 def _gguf(path: Path) -> Model:
-    from suffice.fits import table
-    from suffice.fits.configs import read_config
+    from suffice.choose.fits import table
+    from suffice.choose.fits.configs import read_config
     from suffice.models.gguf import FORMS
     from suffice.models.gguf_format import open_gguf
 
@@ -249,7 +249,7 @@ def _gguf(path: Path) -> Model:
 
 
 def _facts(model: Model, length: int, engine: str, memory: int | None) -> dict[str, Any]:
-    from suffice.fits.calculator import count, longest
+    from suffice.choose.fits.calculator import count, longest
 
     answer = count(model.sizes, length)
     weights, basis = answer.weight_bytes, COUNTED
@@ -287,8 +287,8 @@ def _facts(model: Model, length: int, engine: str, memory: int | None) -> dict[s
 
 
 def _sentence(facts: dict[str, Any], engine: str) -> str:
-    from suffice.fits import table
-    from suffice.fits.calculator import LONGEST_TEXT
+    from suffice.choose.fits import table
+    from suffice.choose.fits.calculator import LONGEST_TEXT
 
     size, basis = facts["bytes"], facts["basis"]
     version = table("families")["engines"].get(engine, {}).get("version")

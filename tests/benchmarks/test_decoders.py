@@ -24,8 +24,8 @@ from benchmarks.peers.decoders import (
     session,
 )
 from benchmarks.peers.onnx_runtime import has_vnni
+from suffice.choose.bench import Writer, in_bits, prompt_of, run_of
 from suffice.errors import ConfigError, StateError, UnsupportedError
-from suffice.measure.bench import Writer, in_bits, prompt_of, run_of
 from suffice.positions import NoPosition, Rope
 from tests.measure import tiny
 

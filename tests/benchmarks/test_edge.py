@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import edge
 from benchmarks.report import Outcome
+from suffice.choose.bench import run_of
 from suffice.errors import ConfigError
-from suffice.measure.bench import run_of
 from tests.ops.native.codings import needs_kernels
 
 pytestmark = needs_kernels

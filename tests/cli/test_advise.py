@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from suffice.measure.advise import advise
-from suffice.measure.advise import evidence as module
+from suffice.choose import advise
+from suffice.choose import evidence as module
 from suffice.models import LMConfig, folder
 from suffice.presets import preset
 from suffice.text import Characters
-from tests.measure.advise.worlds import World, evidence
+from tests.choose.worlds import World, evidence
 
 TEXT = "to be or not to be, that is the question. " * 60
 SMALL = ("--task", "lm", "--model", "nanogpt_char_cpu", "--length", 64, "--quiet")
@@ -35,7 +35,7 @@ def world(monkeypatch, known):  # noqa: ARG001 - patches
     """Let the adviser measure a machine whose times are known."""
     made = World({"mqa": 0.5, "efficient": 0.7}, first={"gqa": 2.0})
     fixed = partial(advise, clock=made.clock, timer=lambda *_: made)
-    monkeypatch.setattr("suffice.measure.advise.advise", fixed)
+    monkeypatch.setattr("suffice.choose.advise", fixed)
     return made
 
 

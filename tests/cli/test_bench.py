@@ -10,9 +10,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from suffice.choose.bench import Part
+from suffice.choose.bench import bench as measure
 from suffice.cli.bench import print_bench
-from suffice.measure.bench import Part
-from suffice.measure.bench import bench as measure
 from suffice.memory import Dynamic
 from suffice.models import folder
 from suffice.text import Characters
@@ -25,7 +25,7 @@ SHORT = ("--tokens", 4, "--prompt", 8, "--rounds", 1, "--threads", 1)
 def small(monkeypatch):
     """Let the shape be a tiny one."""
     monkeypatch.setattr(
-        "suffice.measure.bench.shaped", lambda shape, mechanism: tiny.llama(mechanism)
+        "suffice.choose.bench.shaped", lambda shape, mechanism: tiny.llama(mechanism)
     )
 
 

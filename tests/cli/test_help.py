@@ -14,10 +14,10 @@ from typer import Argument, Option, Typer
 from typer.testing import CliRunner
 
 from docs.catalogue import FILE, catalogue
+from suffice.choose import TASKS
 from suffice.cli import _load, options
 from suffice.cli.export import FORMS, GGUF
 from suffice.cli.options import options_from_fields
-from suffice.measure.advise import TASKS
 from suffice.measure.plan import MARGIN
 from suffice.presets import PRESETS, TITLES
 from suffice.runtime import WRITTEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suffice.measure.bench import randomise
+from suffice.choose.bench import randomise
 from suffice.models import LM, LMConfig
 from suffice.models.configurations import layers
 from suffice.positions import Rope

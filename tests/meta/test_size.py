@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_364, 73_166
+MOST_LINES, MOST_TEST_LINES = 74_379, 73_166
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
@@ -36,7 +36,7 @@ LINES = {
     "kernels": 1097,
     "layers": 3452,
     "loading": 757,
-    "measure": 13277,
+    "measure": 11320,
     "memory": 1163,
     "mixing": 1058,
     "models": 7606,

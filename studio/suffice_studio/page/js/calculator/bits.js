@@ -1,5 +1,5 @@
 // Bits of the weights of a checkpoint that is stored quantised, from its config.json;
-// suffice/fits/configs.py counts the same, and tests compare both.
+// suffice/choose/fits/configs.py counts the same, and tests compare both.
 
 const PLAIN_BITS = { float32: 32, bfloat16: 16, float16: 16 };
 

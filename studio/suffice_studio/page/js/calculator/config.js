@@ -1,5 +1,5 @@
 // A model from the config.json that lies beside published weights, by the table families.json;
-// suffice/fits/configs.py reads the same table, and tests compare both.
+// suffice/choose/fits/configs.py reads the same table, and tests compare both.
 
 const LONGEST_CONFIG = 200000; // characters
 

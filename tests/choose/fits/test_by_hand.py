@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.fits.calculator import count, state_bytes
-from suffice.fits.configs import read_config
-from tests.fits.decoder import EMPTY, PUBLISHED
+from suffice.choose.fits.calculator import count, state_bytes
+from suffice.choose.fits.configs import read_config
+from tests.choose.fits.decoder import EMPTY, PUBLISHED
 
 BY_HAND = {
     # layers * (keys and values) * heads * width * 2 B * tokens

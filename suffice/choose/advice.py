@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from suffice.measure.advise.evidence import Evidence, Library
-from suffice.measure.advise.request import (
+from suffice.choose.bench import SHAPES
+from suffice.choose.evidence import Evidence, Library
+from suffice.choose.request import (
     ANY_DEVICE,
     Base,
     Candidate,
@@ -27,7 +28,7 @@ from suffice.measure.advise.request import (
     format_bytes,
     needs,
 )
-from suffice.measure.advise.timing import (
+from suffice.choose.timing import (
     MIN_ROUNDS,
     CandidateTimer,
     Clock,
@@ -36,7 +37,6 @@ from suffice.measure.advise.timing import (
     command,
     minutes_of,
 )
-from suffice.measure.bench import SHAPES
 from suffice.measure.report.tables import seconds as format_seconds
 from suffice.measure.sufficiency import UNDECIDED
 from suffice.memory import Quantised, Rolling

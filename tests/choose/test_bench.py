@@ -3,10 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.errors import ConfigError
-from suffice.generate import generate
-from suffice.measure import bench as bench_module
-from suffice.measure.bench import (
+from suffice.choose.bench import (
     ReadBandwidth,
     Writer,
     bench,
@@ -16,6 +13,9 @@ from suffice.measure.bench import (
     resident,
     run_of,
 )
+from suffice.errors import ConfigError
+from suffice.generate import generate
+from suffice.measure import bench as bench_module
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.ops.native import library
 from suffice.testing import assert_close

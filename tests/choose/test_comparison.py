@@ -6,11 +6,9 @@ import math
 
 import pytest
 
-from suffice.data import load
-from suffice.errors import DataError
-from suffice.measure.advise import Request, base_of
-from suffice.measure.advise.request import candidates
-from suffice.measure.advise.timing import (
+from suffice.choose import Request, base_of
+from suffice.choose.request import candidates
+from suffice.choose.timing import (
     ROWS,
     SEEDS,
     TOKENS,
@@ -18,6 +16,8 @@ from suffice.measure.advise.timing import (
     command,
     minutes_of,
 )
+from suffice.data import load
+from suffice.errors import DataError
 from suffice.recipes import RECIPES, recipe
 
 DIGITS = base_of(Request(task="image", model="digits_vit"))

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from suffice.choose.bench import SHAPES
 from suffice.errors import ConfigError, check_known, unknown
 from suffice.layers.block import GATES
 from suffice.layers.inputs import check_memory
 from suffice.layers.packed import DEFAULT
-from suffice.measure.bench import SHAPES
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
 from suffice.models import (
     CONFIGURATIONS,

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from suffice.choose import Composition, Request, advise
+from suffice.choose import evidence as module
+from suffice.choose.request import format_bytes
 from suffice.errors import ConfigError
-from suffice.measure.advise import Composition, Request, advise
-from suffice.measure.advise import evidence as module
-from suffice.measure.advise.request import format_bytes
 
 from .worlds import World, evidence
 
@@ -168,7 +168,7 @@ def test_the_nearest_is_named_if_nothing_is_fast_enough():
 def test_others_are_timed_where_standard_does_not_fit_the_machine(monkeypatch, known):
     known.append(evidence("suffices", mechanism="efficient"))
     enough = advise_in(World({})).find("mqa").needs.total
-    monkeypatch.setattr(sys.modules["suffice.measure.advise.advise"], "_memory", lambda _: enough)
+    monkeypatch.setattr(sys.modules["suffice.choose.advice"], "_memory", lambda _: enough)
     world = World(FASTER)
     advice = advise_in(world)
     assert "standard" not in world.taken
@@ -240,6 +240,6 @@ def test_a_small_real_run():
 def test_a_gpu_has_its_own_memory(monkeypatch):
     facts = SimpleNamespace(total_memory=7)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
-    memory = sys.modules["suffice.measure.advise.advise"]._memory
+    memory = sys.modules["suffice.choose.advice"]._memory
     assert memory(torch.device("cuda")) == 7
     assert memory(torch.device("cpu")) > 10**6

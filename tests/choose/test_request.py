@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
+from suffice.choose import Request, base_of
+from suffice.choose.request import NEW_TOKENS_ROOM, _packed_bytes
 from suffice.errors import ConfigError
-from suffice.measure.advise import Request, base_of
-from suffice.measure.advise.request import NEW_TOKENS_ROOM, _packed_bytes
 from suffice.models import LMConfig, TranslatorConfig, folder
 from suffice.positions import Rope
 from suffice.presets import preset

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from suffice.choose.request import Base, Candidate, Request, task_of
 from suffice.errors import ConfigError
-from suffice.measure.advise.request import Base, Candidate, Request, task_of
 from suffice.measure.plan import FILE as PLAN
 from suffice.measure.plan import MARGIN, read_plan
 from suffice.measure.recall import RECALL, UNSOLVED, Solved, recalls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suffice.fits import table
+from suffice.choose.fits import table
 from suffice.models.configurations import published
 
 CALCULATOR = table("calculator")

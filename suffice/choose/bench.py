@@ -105,7 +105,7 @@ def percentiles(runs: list[Run]) -> tuple[float, float, float]:
     """Return the 50th, 90th and 99th percentile of the seconds of a token.
 
     Example:
-        >>> from suffice.measure.bench import run_of
+        >>> from suffice.choose.bench import run_of
         >>> percentiles([run_of(range(102), 1, [0, *range(102)])])
         (1.0, 1.0, 1.0)
     """

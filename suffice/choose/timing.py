@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from suffice.choose.bench import Writer
+from suffice.choose.request import Base, Candidate
 from suffice.errors import SufficeError
-from suffice.measure.advise.request import Base, Candidate
-from suffice.measure.bench import Writer
 from suffice.measure.sufficiency import USUAL as SEEDS
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD

@@ -12,10 +12,10 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from suffice.choose.fits import table
+from suffice.choose.fits.calculator import count
+from suffice.choose.fits.training import TrainingRun, step_flops, training_bytes
 from suffice.errors import ConfigError
-from suffice.fits import table
-from suffice.fits.calculator import count
-from suffice.fits.training import TrainingRun, step_flops, training_bytes
 from suffice.layers import Attention
 from suffice.models import configuration
 from suffice.train import distributed, sharded

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from suffice.choose import Composition, Request, base_of
+from suffice.choose import evidence as module
+from suffice.choose.evidence import Library, evidence_of, read_evidence
+from suffice.choose.request import Candidate
 from suffice.errors import DataError
-from suffice.measure.advise import Composition, Request, base_of
-from suffice.measure.advise import evidence as module
-from suffice.measure.advise.evidence import Library, evidence_of, read_evidence
-from suffice.measure.advise.request import Candidate
 from suffice.measure.plan import Plan
 from suffice.measure.results import write_results
 from suffice.recipes import recipe

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from suffice.choose.fits.calculator import PRODUCTS, kinds_of, layer_of, weights_of
+from suffice.choose.fits.configs import Sizes
 from suffice.errors import ConfigError
-from suffice.fits.calculator import PRODUCTS, kinds_of, layer_of, weights_of
-from suffice.fits.configs import Sizes
 
 FLOAT, DAY = 4, 86_400
 
@@ -33,7 +33,7 @@ def training_bytes(sizes: Sizes, run: TrainingRun) -> dict[str, int]:
     """Return the bytes of each part on one GPU; "total" is the peak of a step.
 
     Example:
-        >>> from suffice.fits import table
+        >>> from suffice.choose.fits import table
         >>> sizes = table("calculator")["defaults"] | {"layers": 2, "mlp_width": 8192}
         >>> found = training_bytes(sizes, TrainingRun(length=1024, bits=32))
         >>> found["parameters"], found["optimiser"] // found["parameters"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.errors import ConfigError
-from suffice.measure.advise import Composition, Request, base_of
-from suffice.measure.advise.request import Candidate
-from suffice.measure.advise.timing import (
+from suffice.choose import Composition, Request, base_of
+from suffice.choose.request import Candidate
+from suffice.choose.timing import (
     HEAT,
     MAX_ROUNDS,
     MIN_ROUNDS,
@@ -17,6 +16,7 @@ from suffice.measure.advise.timing import (
     Sample,
     Timings,
 )
+from suffice.errors import ConfigError
 from suffice.utils.timing import Times
 
 from .worlds import World, lm_base, translator_base
@@ -155,10 +155,10 @@ def test_models_share_tensors_of_equal_shape_unless_packed():
 
 def test_short_calls_are_repeated_and_long_ones_are_not(monkeypatch):
     timer, calls = CandidateTimer(lm_base(), CPU), []
-    monkeypatch.setattr("suffice.measure.advise.timing.MIN_SECONDS", 0.0)
+    monkeypatch.setattr("suffice.choose.timing.MIN_SECONDS", 0.0)
     timer.seconds(lambda: calls.append(1))
     assert calls == [1]
-    monkeypatch.setattr("suffice.measure.advise.timing.MIN_SECONDS", 1e-2)
+    monkeypatch.setattr("suffice.choose.timing.MIN_SECONDS", 1e-2)
     assert timer.seconds(lambda: calls.append(1)) < 1e-3
     assert len(calls) > 10
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from suffice.choose.fits import table
 from suffice.errors import ConfigError
-from suffice.fits import table
 
 Sizes = dict[str, Any]
 """What the calculator counts from: the fields of "defaults" in `calculator.json`."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from suffice.measure.advise import Composition, Request, base_of
-from suffice.measure.advise.advise import cli_lines
-from suffice.measure.advise.request import Candidate, Needs, format_bytes
+from suffice.choose import Composition, Request, base_of
+from suffice.choose.advice import cli_lines
+from suffice.choose.request import Candidate, Needs, format_bytes
 
 
 def candidate_of(request, name):

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from suffice.choose import Composition, Request, base_of
+from suffice.choose.bench import weight_bytes
+from suffice.choose.request import Candidate, needs
+from suffice.choose.timing import CandidateTimer
 from suffice.generate import generate
-from suffice.measure.advise import Composition, Request, base_of
-from suffice.measure.advise.request import Candidate, needs
-from suffice.measure.advise.timing import CandidateTimer
-from suffice.measure.bench import weight_bytes
 from suffice.models import LMConfig
 from suffice.positions import Rope
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from suffice.choose import Composition, Request, base_of
+from suffice.choose.request import Candidate, candidates
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
-from suffice.measure.advise import Composition, Request, base_of
-from suffice.measure.advise.request import Candidate, candidates
 from suffice.memory import Dynamic, Quantised, Rolling
 from suffice.patterns import Causal, Full, Global, Window
 from suffice.positions import Rope

@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from suffice.choose.fits import ENGINES, table
+from suffice.choose.fits.configs import Sizes
 from suffice.errors import ConfigError
-from suffice.fits import ENGINES, table
-from suffice.fits.configs import Sizes
 from suffice.utils.grammar import parse_term
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def count(sizes: Sizes, length: int) -> Answer:
     """Return what a decoder of the sizes takes for texts of a length; ConfigError for wrong ones.
 
     Example:
-        >>> from suffice.fits import ENGINES, table
+        >>> from suffice.choose.fits import ENGINES, table
         >>> answer = count(table("calculator")["defaults"], 2048)
         >>> answer.state["suffice"], answer.weights["attention"]
         (536870912, 536870912)
@@ -107,7 +107,7 @@ def changed(sizes: Sizes, text: str) -> Sizes:
     """Return the sizes after changes such as "gqa:2+window:512"; ConfigError for illegal ones.
 
     Example:
-        >>> from suffice.fits import ENGINES, table
+        >>> from suffice.choose.fits import ENGINES, table
         >>> sizes = changed(table("calculator")["defaults"], "gqa:2+window:512+full:6")
         >>> sizes["num_kv_heads"], sizes["window"], sizes["full_every"]
         (2, 512, 6)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from suffice.measure.advise import Base, Request, advise
-from suffice.measure.advise.evidence import Evidence
-from suffice.measure.advise.request import Candidate
-from suffice.measure.advise.timing import Sample
+from suffice.choose import Base, Request, advise
+from suffice.choose.evidence import Evidence
+from suffice.choose.request import Candidate
+from suffice.choose.timing import Sample
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.positions import NoPosition
 

@@ -1,0 +1,35 @@
+"""Which attention to try first: recommended, counted and timed on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suffice.utils import ByName, attributes
+
+if TYPE_CHECKING:
+    from suffice.choose.advice import Advice, Place, advise
+    from suffice.choose.evidence import Evidence
+    from suffice.choose.request import TASKS, Base, Needs, Request, base_of, models_of
+    from suffice.models.composition import Composition
+
+_NAMES = {
+    "choose.advice": ("Advice", "Place", "advise"),
+    "choose.evidence": ("Evidence",),
+    "choose.request": ("TASKS", "Base", "Needs", "Request", "base_of", "models_of"),
+    "models.composition": ("Composition",),
+}
+__getattr__ = attributes(__name__, ByName.of("suffice", _NAMES))
+
+__all__ = [
+    "TASKS",
+    "Advice",
+    "Base",
+    "Composition",
+    "Evidence",
+    "Needs",
+    "Place",
+    "Request",
+    "advise",
+    "base_of",
+    "models_of",
+]

@@ -22,10 +22,10 @@ from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, norm
 
 from benchmarks.verdict import Truth, comparison
-from suffice.measure import Results
-from suffice.measure.plan import Plan
-from suffice.measure.resolution import Range, after_two_seeds, before_training
-from suffice.measure.scores import Scores, difference_table, metric_in
+from suffice.comparison import Results
+from suffice.comparison.plan import Plan
+from suffice.comparison.resolution import Range, after_two_seeds, before_training
+from suffice.comparison.scores import Scores, difference_table, metric_in
 from suffice.recipes import recipe
 from suffice_papers.advice import spread_of
 from suffice_papers.published import published_names, read_published

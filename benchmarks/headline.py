@@ -22,10 +22,10 @@ from time import perf_counter
 import torch
 
 from suffice.generate import generate
-from suffice.measure import judge, verdict_record
-from suffice.measure.report.plots import difference_plot
-from suffice.measure.results import Results, read_results
-from suffice.measure.training import state_bytes
+from suffice.comparison import judge, verdict_record
+from suffice.comparison.report.plots import difference_plot
+from suffice.comparison.results import Results, read_results
+from suffice.comparison.training import state_bytes
 from suffice.models import LM
 from suffice.recipes import recipe
 from suffice.utils.canvas import style, svg

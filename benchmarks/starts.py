@@ -32,12 +32,12 @@ from benchmarks import models
 from benchmarks.report import CONSOLE
 from suffice.data.files import locate
 from suffice.errors import DataError
-from suffice.measure import judge
-from suffice.measure.answers import BAG
-from suffice.measure.metrics import METRICS
-from suffice.measure.results import Results, read_results
-from suffice.measure.scores import Scores
-from suffice.measure.sentence import outcome_of
+from suffice.comparison import judge
+from suffice.comparison.answers import BAG
+from suffice.comparison.metrics import METRICS
+from suffice.comparison.results import Results, read_results
+from suffice.comparison.scores import Scores
+from suffice.comparison.sentence import outcome_of
 from suffice.utils.files import write_json
 
 

@@ -25,13 +25,13 @@ from scipy.special import ndtr, ndtri
 import suffice
 from suffice.data.survey import Survey
 from suffice.errors import DataError
-from suffice.measure import Cell, Results, judge
-from suffice.measure.answers import Answers
-from suffice.measure.results import SEEDS_ALONE, External
-from suffice.measure.scores import MIN_SEEDS
-from suffice.measure.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
-from suffice.measure.two_way_interval import Sampling, estimate
-from suffice.measure.verdict import hopeless
+from suffice.comparison import Cell, Results, judge
+from suffice.comparison.answers import Answers
+from suffice.comparison.results import SEEDS_ALONE, External
+from suffice.comparison.scores import MIN_SEEDS
+from suffice.comparison.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
+from suffice.comparison.two_way_interval import Sampling, estimate
+from suffice.comparison.verdict import hopeless
 from suffice.utils.statistics import upper_rate
 
 TABLES = 2000

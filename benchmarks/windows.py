@@ -41,7 +41,7 @@ from suffice.convert.heal.text import split_corpus
 from suffice.convert.search.options import memory_of, state_bytes
 from suffice.convert.sources import open_source
 from suffice.generate import generate
-from suffice.measure.evaluation import passkey, scores
+from suffice.comparison.evaluation import passkey, scores
 from suffice.memory import Dynamic
 from suffice.models import LM
 from suffice.quantise.report import rows_of

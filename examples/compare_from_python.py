@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from suffice.measure import judge, sentence
-from suffice.measure.compare import compare
-from suffice.measure.plan import Plan
+from suffice.comparison import judge, sentence
+from suffice.comparison.compare import compare
+from suffice.comparison.plan import Plan
 from suffice.recipes import recipe
 
 digits = recipe("digits_vit")

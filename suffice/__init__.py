@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from suffice import masks
     from suffice.layers import Attention, extend, from_torch, interpolate
     from suffice.loading import load
-    from suffice.measure.external import verdict
-    from suffice.measure.own_loop import compare
-    from suffice.measure.own_table import compare_data
+    from suffice.comparison.external import verdict
+    from suffice.comparison.own_loop import compare
+    from suffice.comparison.own_table import compare_data
     from suffice.ops import attend, weights
     from suffice.presets import preset
     from suffice.spec import AttentionSpec
@@ -26,9 +26,9 @@ __version__ = "0.1.0"
 _NAMES = {
     "layers": ("Attention", "extend", "from_torch", "interpolate"),
     "loading": ("load",),
-    "measure.external": ("verdict",),
-    "measure.own_loop": ("compare",),
-    "measure.own_table": ("compare_data",),
+    "comparison.external": ("verdict",),
+    "comparison.own_loop": ("compare",),
+    "comparison.own_table": ("compare_data",),
     "ops": ("attend", "weights"),
     "presets": ("preset",),
     "spec": ("AttentionSpec",),

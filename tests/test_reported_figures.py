@@ -18,16 +18,16 @@ from suffice.convert.search.search import rows_for
 from suffice.encoders import MLA
 from suffice.generate import Sample
 from suffice.generate.sampling import probabilities
-from suffice.measure import training
-from suffice.measure.answers import Answers
-from suffice.measure.metrics import METRICS
+from suffice.comparison import training
+from suffice.comparison.answers import Answers
+from suffice.comparison.metrics import METRICS
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal, Full, PerHead, Window
 from suffice.spec.cost import count
 from suffice.testing import drawn
 from suffice.text import Characters
 from suffice.text.documents import Corpus
-from tests.measure.test_scores import WORDS, dataset, sentences, trained, translations
+from tests.comparison.test_scores import WORDS, dataset, sentences, trained, translations
 
 PARTS = {"train": "abcdabcd" * 400, "validation": "efghefgh" * 400, "test": "ijklijkl" * 400}
 LETTERS = Characters("abcdefghijkl")

@@ -12,11 +12,11 @@ import numpy as np
 
 from suffice.choose.evidence import SHARED, SINGLE, Evidence, evidence_of
 from suffice.errors import ConfigError
-from suffice.measure.metrics import metric_of
-from suffice.measure.plan import MARGIN, same_training
-from suffice.measure.resolution import EVIDENCE, FIRST_SEEDS
-from suffice.measure.results import Results
-from suffice.measure.scores import Scores, difference_table
+from suffice.comparison.metrics import metric_of
+from suffice.comparison.plan import MARGIN, same_training
+from suffice.comparison.resolution import EVIDENCE, FIRST_SEEDS
+from suffice.comparison.results import Results
+from suffice.comparison.scores import Scores, difference_table
 from suffice.models.composition import STANDARD
 from suffice.recipes import Recipe, recipe
 from suffice.utils.files import write_atomic

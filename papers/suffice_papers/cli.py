@@ -38,9 +38,9 @@ from suffice.utils.records import encode
 
 if TYPE_CHECKING:
     from suffice.data import Dataset
-    from suffice.measure.answers import Key
-    from suffice.measure.jobs import Execution
-    from suffice.measure.report.sheet import Sheet
+    from suffice.comparison.answers import Key
+    from suffice.comparison.jobs import Execution
+    from suffice.comparison.report.sheet import Sheet
     from suffice_papers import maps
     from suffice_papers.request import TableRequest
     from suffice_papers.rows import CellTable
@@ -171,7 +171,7 @@ class ReproduceOptions:
     @property
     def execution(self) -> Execution:
         """How missing cells are trained."""
-        from suffice.measure.jobs import Execution
+        from suffice.comparison.jobs import Execution
 
         return Execution(
             jobs=self.jobs,
@@ -242,12 +242,12 @@ def narrowed(sheet: Sheet, width: int) -> Sheet:
     First ranks and the intervals of times go, then the columns of the training set.
 
     Example:
-        >>> from suffice.measure.report.sheet import Line, Sheet
+        >>> from suffice.comparison.report.sheet import Line, Sheet
         >>> line = Line(cells=("standard", "3.78 s [3.02 s, 4.68 s] (2)"))
         >>> narrowed(Sheet(title="t", columns=("name", "epoch"), lines=(line,)), 20).lines[0].cells
         ('standard', '3.78 s')
     """
-    from suffice.measure.report.sheet import rich_table
+    from suffice.comparison.report.sheet import rich_table
 
     def fits(shown: Sheet) -> bool:
         return Console(width=10_000).measure(rich_table(shown)).maximum <= width
@@ -269,7 +269,7 @@ def narrowed(sheet: Sheet, width: int) -> Sheet:
 def _print_result(
     options: ReproduceOptions, records: Any, csv: Callable[[], str], sheets: Sequence[Sheet]
 ) -> bool:
-    from suffice.measure.report.sheet import rich_table
+    from suffice.comparison.report.sheet import rich_table
 
     if options.as_json:
         print_json(records)
@@ -312,7 +312,7 @@ def _finished_share(known: Table) -> str:
 
 
 def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
-    from suffice.measure.report.sheet import rich_table
+    from suffice.comparison.report.sheet import rich_table
     from suffice_papers.atlas.training import with_rates
     from suffice_papers.request import retrain
     from suffice_papers.results import gather, publish

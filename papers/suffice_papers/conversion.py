@@ -22,7 +22,7 @@ from suffice.convert.heal.text import halves
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
-from suffice.measure.report.sheet import Column, Sheet, sheet_of
+from suffice.comparison.report.sheet import Column, Sheet, sheet_of
 from suffice.models import LM
 from suffice.quantise.report import rows_of
 from suffice.text import Documents, corpus

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from suffice.measure.report.sheet import Column, Sheet, rank_text, sheet_of
+from suffice.comparison.report.sheet import Column, Sheet, rank_text, sheet_of
 from suffice.models import ViTConfig
 from suffice.recipes import Recipe, recipe
 from suffice.utils.canvas import INK, blank, line_styles, style

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suffice.measure.report.plots import difference_plot, learning_curves
-from suffice.measure.results import Results
-from suffice.measure.verdict import judge
+from suffice.comparison.report.plots import difference_plot, learning_curves
+from suffice.comparison.results import Results
+from suffice.comparison.verdict import judge
 from suffice.recipes import SMALL
 from suffice.utils.canvas import blank, legend, line_styles, panels_width, png, style, svg
 from suffice.utils.files import write_atomic

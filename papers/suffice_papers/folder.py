@@ -13,9 +13,9 @@ from rich.console import Console
 from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
-from suffice.measure.answers import Key
-from suffice.measure.jobs import CellJob, Execution, J, dataset_of, pool
-from suffice.measure.plan import (
+from suffice.comparison.answers import Key
+from suffice.comparison.jobs import CellJob, Execution, J, dataset_of, pool
+from suffice.comparison.plan import (
     RAN,
     Plan,
     check_data,
@@ -25,8 +25,8 @@ from suffice.measure.plan import (
     run_folder,
     same_training,
 )
-from suffice.measure.results import DataFacts, write_facts
-from suffice.measure.tuning import TrialKey, train_trial, trial_checkpoint, trial_name
+from suffice.comparison.results import DataFacts, write_facts
+from suffice.comparison.tuning import TrialKey, train_trial, trial_checkpoint, trial_name
 from suffice.train import Progress
 from suffice.utils.files import write_json
 from suffice.utils.machine import machine_facts, software_versions, source_commit
@@ -75,7 +75,7 @@ def refuse_another(folder: Path, plan: Plan) -> None:
 
 @dataclass(frozen=True)
 class TrialJob:
-    """A training by which a learning rate is chosen, see `suffice.measure.tuning`."""
+    """A training by which a learning rate is chosen, see `suffice.comparison.tuning`."""
 
     plan: Plan
     key: TrialKey

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from suffice.measure.report.sheet import Column, Sheet, sheet_of
-from suffice.measure.report.tables import count, loss
+from suffice.comparison.report.sheet import Column, Sheet, sheet_of
+from suffice.comparison.report.tables import count, loss
 from suffice.recipes import SMALL, lm_recipe
 from suffice_papers.results import read_stored
 from suffice_papers.rows import machine_line

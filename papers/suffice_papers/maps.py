@@ -16,11 +16,11 @@ from suffice.data import Dataset
 from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
 from suffice.layers import AttentionMap, watched
-from suffice.measure.answers import Key
-from suffice.measure.jobs import cell_name
-from suffice.measure.plan import FILE, read_plan, same_training
-from suffice.measure.report.sheet import Column, Sheet, sheet_of
-from suffice.measure.training import CellFiles
+from suffice.comparison.answers import Key
+from suffice.comparison.jobs import cell_name
+from suffice.comparison.plan import FILE, read_plan, same_training
+from suffice.comparison.report.sheet import Column, Sheet, sheet_of
+from suffice.comparison.training import CellFiles
 from suffice.models import folder as model_folder
 from suffice.models.folder import WEIGHTS
 from suffice.recipes import SCALES

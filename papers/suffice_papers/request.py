@@ -9,11 +9,11 @@ from rich.console import Console
 
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
-from suffice.measure.answers import Key
-from suffice.measure.jobs import Execution, cell_name
-from suffice.measure.plan import Plan
-from suffice.measure.report.sheet import Column, Sheet, sheet_of
-from suffice.measure.results import Cell, Tuned, cell_path, read_cell
+from suffice.comparison.answers import Key
+from suffice.comparison.jobs import Execution, cell_name
+from suffice.comparison.plan import Plan
+from suffice.comparison.report.sheet import Column, Sheet, sheet_of
+from suffice.comparison.results import Cell, Tuned, cell_path, read_cell
 from suffice.recipes import SCALES, Recipe, recipe
 from suffice.recipes.own_data import of_user
 from suffice_papers.folder import run_cells

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from suffice.data import Dataset
 from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
-from suffice.measure.plan import (
+from suffice.comparison.plan import (
     Plan,
     Provenance,
     describe,
@@ -19,7 +19,7 @@ from suffice.measure.plan import (
     run_folder,
     same_training,
 )
-from suffice.measure.results import (
+from suffice.comparison.results import (
     Cell,
     DataFacts,
     Results,

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.measure.report.sheet import Column as SheetColumn
-from suffice.measure.report.sheet import Sheet, rank_text, sheet_of
-from suffice.measure.results import Cell
+from suffice.comparison.report.sheet import Column as SheetColumn
+from suffice.comparison.report.sheet import Sheet, rank_text, sheet_of
+from suffice.comparison.results import Cell
 from suffice.recipes import SCALES, SMALL
 from suffice.utils.records import encode
 from suffice.utils.statistics import Summary

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from suffice.measure.report.sheet import Sheet
+from suffice.comparison.report.sheet import Sheet
 
 
 def mark_different(sheet: Sheet, *differences: str) -> Sheet:
     """Mark published lines as not comparable, in the title, the caption and their names.
 
     Example:
-        >>> from suffice.measure.report.sheet import Line
+        >>> from suffice.comparison.report.sheet import Line
         >>> line = Line(cells=("printed",), is_reference=True)
         >>> mark_different(Sheet(title="a", columns=(), lines=(line,)), "size").lines[0].cells
         ('printed (other size)',)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from suffice.errors import check_known
-from suffice.measure.cost_to_target import geometric
-from suffice.measure.report.sheet import ranks
-from suffice.measure.report.tables import count, loss, percent, seconds
-from suffice.measure.results import Cell
+from suffice.comparison.cost_to_target import geometric
+from suffice.comparison.report.sheet import ranks
+from suffice.comparison.report.tables import count, loss, percent, seconds
+from suffice.comparison.results import Cell
 from suffice.recipes import SCALES, recipe
 from suffice.utils.statistics import Summary, summarise
 from suffice_papers.recipes import SMALL_SIZES
@@ -34,7 +34,7 @@ class Measure:
     time: bool = False
 
     def ranks(self, values: Mapping[str, float | None]) -> dict[str, int | None]:
-        """Rank values by name, 1 is best; see `suffice.measure.report.sheet.ranks`."""
+        """Rank values by name, 1 is best; see `suffice.comparison.report.sheet.ranks`."""
         return ranks(values, self.write, rising=self.rising)
 
     def over(self, cells: Sequence[Cell]) -> Summary | None:

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from suffice.measure import judge
-from suffice.measure.metrics import MARGIN, metric_of
-from suffice.measure.results import Cell
-from suffice.measure.scores import Scores, summary_of
-from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, UNLEARNED
-from suffice.measure.two_way_interval import bounded, estimate
+from suffice.comparison import judge
+from suffice.comparison.metrics import MARGIN, metric_of
+from suffice.comparison.results import Cell
+from suffice.comparison.scores import Scores, summary_of
+from suffice.comparison.sufficiency import FAILS, LEVEL, SUFFICES, UNLEARNED
+from suffice.comparison.two_way_interval import bounded, estimate
 from suffice.utils.statistics import Summary, pair, summarise
 from suffice_papers.edge import paper_seconds, published_edge, records, wanted
 from suffice_papers.finding import ClaimFinding, at_least, below_zero, percent

@@ -1,4 +1,4 @@
 from tests.cli.conftest import press_at, suffice
-from tests.measure.conftest import plan
+from tests.comparison.conftest import plan
 
 __all__ = ["plan", "press_at", "suffice"]

@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 
 from papers.tests.tiny import TINY
-from suffice.measure.plan import describe
+from suffice.comparison.plan import describe
 from suffice.models import folder
 from suffice_papers import request as request_module
 from suffice_papers import tables
 from suffice_papers.maps import request_maps, weights_of
 from suffice_papers.tables import Table
-from tests.measure.conftest import quick
+from tests.comparison.conftest import quick
 
 ONE = replace(TINY, mechanisms=("standard", "super_attention"), heads=(1, 2))
 MAPS = Table(

@@ -10,11 +10,11 @@ from papers.tests.tiny import RESULTS, TINY, cells, fill, kept
 from suffice.data import load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
-from suffice.measure.answers import from_scores, write_answers
-from suffice.measure.answers import path_of as answers_path
-from suffice.measure.plan import RAN, read_provenance, same_training
-from suffice.measure.results import DataFacts, cell_path, write_facts, write_results
-from suffice.measure.verdict import judge
+from suffice.comparison.answers import from_scores, write_answers
+from suffice.comparison.answers import path_of as answers_path
+from suffice.comparison.plan import RAN, read_provenance, same_training
+from suffice.comparison.results import DataFacts, cell_path, write_facts, write_results
+from suffice.comparison.verdict import judge
 from suffice.recipes import recipe
 from suffice_papers.folder import claim
 from suffice_papers.published import PackedAnswers, path_of, published_names, read_published
@@ -30,7 +30,7 @@ from suffice_papers.results import (
 )
 from suffice_papers.rows import rows
 from suffice_papers.tables import BALANCED, BLEU, STAND_INS, TABLES, TEST, table
-from tests.measure.synthetic import make_cell, make_results
+from tests.comparison.synthetic import make_cell, make_results
 
 
 @pytest.fixture

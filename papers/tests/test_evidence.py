@@ -26,7 +26,7 @@ from suffice_papers.finding import (
 )
 from suffice_papers.published import path_of
 from suffice_papers.tables import MECHANISMS
-from tests.measure.synthetic import make_cell, make_results, make_survey
+from tests.comparison.synthetic import make_cell, make_results, make_survey
 
 # by number, what follows from the counts and the paper's own figures, whatever is published
 FIXED = {

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from suffice import Attention, preset
 from suffice.errors import ConfigError, DataError
-from suffice.measure.report import canvas
+from suffice.comparison.report import canvas
 from suffice.ops import register_flops
 from suffice.presets import takes_length
 from suffice_papers import flops as flops_figures

@@ -12,8 +12,8 @@ from papers.tests.tiny import kept
 from suffice.data import TASKS
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
-from suffice.measure.plan import RAN, read_provenance
-from suffice.measure.results import write_cell
+from suffice.comparison.plan import RAN, read_provenance
+from suffice.comparison.results import write_cell
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.own_data import files_of, of_user
 from suffice_papers.folder import claim
@@ -21,7 +21,7 @@ from suffice_papers.request import request_cells
 from suffice_papers.results import cells_of, in_folder
 from suffice_papers.rows import cell_table
 from suffice_papers.tables import CLASSES, of_cells
-from tests.measure.synthetic import make_cell
+from tests.comparison.synthetic import make_cell
 
 AMAZON = of_cells("own", "Reviews", "v2 table 9", "amazon", "amazon", (4,), CLASSES)
 

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from papers.tests.tiny import TINY, cells, fill
 from suffice.errors import ConfigError, DataError
-from suffice.measure import jobs
-from suffice.measure.jobs import Execution
-from suffice.measure.report.sheet import rich_table
-from suffice.measure.results import cell_path
-from suffice.measure.verdict import judge
+from suffice.comparison import jobs
+from suffice.comparison.jobs import Execution
+from suffice.comparison.report.sheet import rich_table
+from suffice.comparison.results import cell_path
+from suffice.comparison.verdict import judge
 from suffice.recipes import SMALL
 from suffice_papers import request as twice_module
 from suffice_papers.atlas.grid import atlas_table
@@ -28,7 +28,7 @@ from suffice_papers.request import request_cells, retrain
 from suffice_papers.results import published
 from suffice_papers.rows import cell_table, differs, machine_line, rows, to_csv
 from suffice_papers.tables import BASELINE, EPOCH, MODEL, TEST, table
-from tests.measure.synthetic import make_cell
+from tests.comparison.synthetic import make_cell
 
 KEY = ("standard", 4, 0)
 

@@ -15,14 +15,14 @@ from papers.tests.test_edge import EDGE, FOUR
 from papers.tests.tiny import RESULTS, TINY, cells, fill, kept
 from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError
-from suffice.measure.results import write_cell
+from suffice.comparison.results import write_cell
 from suffice_papers import request as request_module
 from suffice_papers import results as published_module
 from suffice_papers import tables
 from suffice_papers.cli import reproduce
 from suffice_papers.edge import Edge
-from tests.measure.conftest import quick
-from tests.measure.synthetic import make_cell
+from tests.comparison.conftest import quick
+from tests.comparison.synthetic import make_cell
 
 reproduced = import_module("suffice_papers.cli")
 SUMMARY = replace(TINY, name="all", shows="parts", parts=("tiny",), columns=(), figures=())

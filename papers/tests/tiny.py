@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suffice.measure.results import Cell, write_cell
+from suffice.comparison.results import Cell, write_cell
 from suffice.recipes import recipe
 from suffice_papers.folder import claim
 from suffice_papers.published import Published
 from suffice_papers.request import TableRequest, request_cells
 from suffice_papers.tables import CLASSES, Table
-from tests.measure.synthetic import make_cell, make_results
+from tests.comparison.synthetic import make_cell, make_results
 
 RESULTS = Path("papers", "suffice_papers", "results")  # below a checkout
 MECHANISMS = ("standard", "efficient", "super_attention")
@@ -57,7 +57,7 @@ def fill(folder: Path, found: list[Cell]) -> TableRequest:
 
 def kept(found: list[Cell], **changes) -> Published:
     """Published results of these cells."""
-    from suffice.measure.plan import describe
+    from suffice.comparison.plan import describe
 
     given = {
         "scale": "paper",

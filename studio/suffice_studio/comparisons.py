@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from suffice.errors import ConfigError, DataError, install_line
-from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan, read_provenance
-from suffice.measure.report.plots import points
-from suffice.measure.report.sheet import Sheet
-from suffice.measure.report.tables import (
+from suffice.comparison.plan import CELLS, FILE, SavedPlan, read_plan, read_provenance
+from suffice.comparison.report.plots import points
+from suffice.comparison.report.sheet import Sheet
+from suffice.comparison.report.tables import (
     quality_floors,
     tables,
     validation_floors,
 )
-from suffice.measure.results import (
+from suffice.comparison.results import (
     Cell,
     Results,
     find_cells,
@@ -28,9 +28,9 @@ from suffice.measure.results import (
     read_facts,
     read_results,
 )
-from suffice.measure.sentence import notes, sentence
-from suffice.measure.sufficiency import SUFFICES
-from suffice.measure.verdict import COSTS, Comparison, Verdict, judge
+from suffice.comparison.sentence import notes, sentence
+from suffice.comparison.sufficiency import SUFFICES
+from suffice.comparison.verdict import COSTS, Comparison, Verdict, judge
 from suffice.utils.canvas import COLOURS, line_styles
 from suffice.utils.files import read_json
 from suffice.utils.statistics import summarise

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from studio.tests.models import write_lm, write_vit
-from suffice.measure.results import write_results
+from suffice.comparison.results import write_results
 from suffice_studio import Folders, export, served
-from tests.measure.synthetic import realistic
+from tests.comparison.synthetic import realistic
 
 SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 NAMES = ("chromium", "chromium-browser", "google-chrome")

@@ -68,7 +68,7 @@ def _described(path: Path, config, specs, kind: str) -> Path:
 
 def write_cell(path: Path, mechanism: str = "longformer") -> Path:
     """A model as `suffice compare` leaves one."""
-    from suffice.measure.plan import describe
+    from suffice.comparison.plan import describe
 
     torch.manual_seed(0)
     small = recipe("digits_vit")

@@ -8,10 +8,10 @@ from urllib.parse import quote
 import pytest
 
 from studio.tests.models import write_lm
-from suffice.measure import judge, report
-from suffice.measure.results import write_results
+from suffice.comparison import judge, report
+from suffice.comparison.results import write_results
 from suffice_studio import Folders, export, served
-from tests.measure.synthetic import realistic
+from tests.comparison.synthetic import realistic
 
 RUNS = "window.ran=(window.ran||0)+1"
 NAMES = {

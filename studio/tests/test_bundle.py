@@ -12,12 +12,12 @@ import pytest
 import suffice
 from suffice import patterns
 from suffice.errors import ConfigError
-from suffice.measure.results import write_results
+from suffice.comparison.results import write_results
 from suffice.presets import PRESETS
 from suffice.view import expression
 from suffice_studio import Folders, export
 from suffice_studio.bundle import PATTERN_LENGTHS, answers, bundle, sketches
-from tests.measure.synthetic import realistic
+from tests.comparison.synthetic import realistic
 
 
 def test_the_page_is_one_file(tmp_path):

@@ -37,8 +37,8 @@ from suffice.choose.timing import (
     command,
     minutes_of,
 )
-from suffice.measure.report.tables import seconds as format_seconds
-from suffice.measure.sufficiency import UNDECIDED
+from suffice.comparison.report.tables import seconds as format_seconds
+from suffice.comparison.sufficiency import UNDECIDED
 from suffice.memory import Quantised, Rolling
 from suffice.models.composition import STANDARD
 from suffice.train import Progress, resolve_device

@@ -11,14 +11,14 @@ from typing import Any
 
 from suffice.choose.request import Base, Candidate, Request, task_of
 from suffice.errors import ConfigError
-from suffice.measure.plan import FILE as PLAN
-from suffice.measure.plan import MARGIN, read_plan
-from suffice.measure.recall import RECALL, UNSOLVED, Solved, recalls
-from suffice.measure.resolution import EVIDENCE
-from suffice.measure.results import Results, read_results
-from suffice.measure.sentence import count_heads, decision, interval, margin_points
-from suffice.measure.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
-from suffice.measure.verdict import judge
+from suffice.comparison.plan import FILE as PLAN
+from suffice.comparison.plan import MARGIN, read_plan
+from suffice.comparison.recall import RECALL, UNSOLVED, Solved, recalls
+from suffice.comparison.resolution import EVIDENCE
+from suffice.comparison.results import Results, read_results
+from suffice.comparison.sentence import count_heads, decision, interval, margin_points
+from suffice.comparison.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
+from suffice.comparison.verdict import judge
 from suffice.models.composition import STANDARD, Composition
 from suffice.recipes import Recipe, recipe
 from suffice.recipes.own_data import restored

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from suffice.choose.bench import Writer
 from suffice.choose.request import Base, Candidate
 from suffice.errors import SufficeError
-from suffice.measure.sufficiency import USUAL as SEEDS
+from suffice.comparison.sufficiency import USUAL as SEEDS
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD
 from suffice.models.kinds import build_model

@@ -172,7 +172,7 @@ def print_advice(console: Console, advice: Advice) -> None:
 
 def _table(advice: Advice, places: list[Place]) -> Table:
     from suffice.choose.request import each, format_bytes
-    from suffice.measure.report.tables import seconds as format_seconds
+    from suffice.comparison.report.tables import seconds as format_seconds
 
     table = Table(**RULED)
     table.add_column("")

@@ -39,9 +39,9 @@ from suffice.errors import ConfigError, check_known
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
-    from suffice.measure.jobs import Execution
-    from suffice.measure.own_loop import OwnComparison
-    from suffice.measure.plan import Plan, SavedPlan
+    from suffice.comparison.jobs import Execution
+    from suffice.comparison.own_loop import OwnComparison
+    from suffice.comparison.plan import Plan, SavedPlan
     from suffice.recipes import Recipe
 
 TASK = "digits"
@@ -211,7 +211,7 @@ class CompareOptions:
         Option(
             help="What the verdict is about: accuracy (default), balanced, macro-f1, log-loss, "
             "perplexity (default of language models) or bleu.",
-            **options.known("metric", "suffice.measure.metrics", "METRICS"),
+            **options.known("metric", "suffice.comparison.metrics", "METRICS"),
         ),
     ] = None
     epochs: Annotated[
@@ -236,8 +236,8 @@ class CompareOptions:
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
-        from suffice.measure.metrics import METRICS, Margin
-        from suffice.measure.plan import MARGIN, Plan, check_several
+        from suffice.comparison.metrics import METRICS, Margin
+        from suffice.comparison.plan import MARGIN, Plan, check_several
 
         margin = None if self.margin is None else Margin.of(self.margin, typed=True)
         usual = MECHANISMS if self.start is None else STARTED
@@ -383,21 +383,21 @@ class RunOptions:
     quiet: Quiet = False
 
     def __post_init__(self) -> None:
-        from suffice.measure.verdict import COSTS
+        from suffice.comparison.verdict import COSTS
 
         check_known("cost", self.cost, COSTS)
 
     @property
     def share(self) -> tuple[int, int] | None:
         """The share (i, n) of the cells to train; None = all."""
-        from suffice.measure.plan import parse_cells
+        from suffice.comparison.plan import parse_cells
 
         return None if self.cells is None else parse_cells(self.cells, "--cells ")
 
     @property
     def execution(self) -> Execution | None:
         """How cells are trained side by side; None for one after the other in this process."""
-        from suffice.measure.jobs import Execution
+        from suffice.comparison.jobs import Execution
 
         names = ("jobs", "threads", "engine", "address", "quiet")
         return Execution.of(**{name: getattr(self, name) for name in names})
@@ -451,7 +451,7 @@ def compare(
 
 
 def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> OwnComparison | None:
-    from suffice.measure.plan import FILE, read_plan
+    from suffice.comparison.plan import FILE, read_plan
 
     if is_torchrun():
         raise ConfigError(
@@ -461,9 +461,9 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> O
     share = how.share
     joining = share is not None and (folder / FILE).exists()  # another job began it
     plan = choices.plan(read_plan(folder) if joining or how.resume else None)
-    from suffice.measure.compare import claim, refuse_together
-    from suffice.measure.compare import compare as run_comparison
-    from suffice.measure.own_loop import OwnComparison
+    from suffice.comparison.compare import claim, refuse_together
+    from suffice.comparison.compare import compare as run_comparison
+    from suffice.comparison.own_loop import OwnComparison
 
     execution = how.execution
     refuse_together(plan, share=share, execution=execution)
@@ -492,16 +492,16 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> O
 
 
 def _print_run(run: OwnComparison, *, whole: bool) -> None:
-    from suffice.measure.console import WIDTH, WIDTH_OF_TABLES, print_report
+    from suffice.comparison.console import WIDTH, WIDTH_OF_TABLES, print_report
 
     console = wide_console(WIDTH_OF_TABLES if whole else WIDTH)
     print_report(run.results, run.verdict, console, folder=run.folder, whole=whole)
 
 
 def _record(run: OwnComparison) -> dict[str, Any]:
-    from suffice.measure import verdict_record
-    from suffice.measure.console import document
-    from suffice.measure.disagreements import read_disagreements
+    from suffice.comparison import verdict_record
+    from suffice.comparison.console import document
+    from suffice.comparison.disagreements import read_disagreements
     from suffice.utils.records import encode
 
     record = verdict_record(run.verdict, run.results)
@@ -567,7 +567,7 @@ def new_folder(recipe: Recipe) -> Path:
 
 def latest_folder(choices: CompareOptions) -> Path:
     """Return the latest comparison under runs/ of the task, recipe and scale given, if any."""
-    from suffice.measure.plan import FILE
+    from suffice.comparison.plan import FILE
     from suffice.recipes import TASK_RECIPES, recipe_of_task
 
     recipe = choices.recipe

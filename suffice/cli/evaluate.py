@@ -13,7 +13,7 @@ from suffice.cli.terminal import PLAIN, Stopped, print_json, print_text, wide_co
 from suffice.errors import ConfigError, check_known
 
 if TYPE_CHECKING:
-    from suffice.measure.evaluation import RecallReport
+    from suffice.comparison.evaluation import RecallReport
 
 TASKS = ("perplexity", "recall")
 CONTROL_SUCCEEDED = 1  # the exit code then
@@ -52,7 +52,7 @@ def evaluate(
     check_known("task", task, TASKS)
     if task == "recall" and data is not None:
         raise ConfigError("--data is for perplexity: rows of recall are drawn; leave it out.")
-    from suffice.measure.evaluation import ROWS, measure_recall, perplexity
+    from suffice.comparison.evaluation import ROWS, measure_recall, perplexity
     from suffice.models import folder
     from suffice.train import resolve_device
     from suffice.utils.progress import show

@@ -16,8 +16,8 @@ from suffice.errors import ConfigError
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
-    from suffice.measure.external.pairing import Question
-    from suffice.measure.metrics import Margin
+    from suffice.comparison.external.pairing import Question
+    from suffice.comparison.metrics import Margin
 
 KINDS = ("table", "column of scores", "comparison", "trainer", "lm-eval", "inspect")
 """Written out, so that help need not import the readers; a test compares them."""
@@ -76,8 +76,8 @@ class VerdictOptions:
     ] = None
 
     def question(self) -> Question:
-        from suffice.measure.external.pairing import Question
-        from suffice.measure.metrics import HIGHER, LOWER
+        from suffice.comparison.external.pairing import Question
+        from suffice.comparison.metrics import HIGHER, LOWER
 
         if self.better not in (None, HIGHER, LOWER):
             raise ConfigError(f"--better {self.better}: give higher or lower.")
@@ -142,11 +142,11 @@ def verdict(
     something suffices, 10 if nothing does, 11 if that is open, 12 if there is nothing to compare
     (the baseline is not shown to have learned, or the task is too easy), 2 for bad input.
     """
-    from suffice.measure.console import WIDTH, WIDTH_OF_TABLES, document
-    from suffice.measure.external.looks import NotYetError
-    from suffice.measure.external.readers import parse_columns
-    from suffice.measure.external.verdict import judge_all
-    from suffice.measure.verdict import OPEN
+    from suffice.comparison.console import WIDTH, WIDTH_OF_TABLES, document
+    from suffice.comparison.external.looks import NotYetError
+    from suffice.comparison.external.readers import parse_columns
+    from suffice.comparison.external.verdict import judge_all
+    from suffice.comparison.verdict import OPEN
 
     try:
         judged = judge_all(
@@ -206,7 +206,7 @@ def parse_margins(text: str | None) -> dict[str, Margin]:
         >>> parse_margins("acc=2%")
         {'acc': Margin(size=2.0, unit='%', typed=True)}
     """
-    from suffice.measure.metrics import Margin
+    from suffice.comparison.metrics import Margin
 
     named = (word.rpartition("=") for word in split_list(text or ""))
     return {metric: Margin.of(size, typed=True) for metric, _, size in named}

@@ -187,7 +187,7 @@ class Dataset:
     # facts about the data in plain values, such as the names of columns; it goes into the folder of
     # every model trained on them
     facts: dict[str, Any] = field(default_factory=dict)
-    # metrics of the test split besides loss and accuracy, from `suffice.measure.training.SCORES`
+    # metrics of the test split besides loss and accuracy, from `suffice.comparison.training.SCORES`
     scores: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

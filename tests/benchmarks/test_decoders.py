@@ -27,7 +27,7 @@ from benchmarks.peers.onnx_runtime import has_vnni
 from suffice.choose.bench import Writer, in_bits, prompt_of, run_of
 from suffice.errors import ConfigError, StateError, UnsupportedError
 from suffice.positions import NoPosition, Rope
-from tests.measure import tiny
+from tests.comparison import tiny
 
 ROOM = 64
 

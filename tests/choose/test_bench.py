@@ -15,11 +15,11 @@ from suffice.choose.bench import (
 )
 from suffice.errors import ConfigError
 from suffice.generate import generate
-from suffice.measure import bench as bench_module
+from suffice.comparison import bench as bench_module
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.ops.native import library
 from suffice.testing import assert_close
-from tests.measure import tiny
+from tests.comparison import tiny
 
 native = pytest.mark.skipif(not library.available(), reason=library.why_not())
 

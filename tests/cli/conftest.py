@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from suffice.cli import main
-from suffice.measure import compare
+from suffice.comparison import compare
 from suffice.utils.progress import Display
 
 

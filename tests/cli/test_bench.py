@@ -16,7 +16,7 @@ from suffice.cli.bench import print_bench
 from suffice.memory import Dynamic
 from suffice.models import folder
 from suffice.text import Characters
-from tests.measure import tiny
+from tests.comparison import tiny
 
 SHORT = ("--tokens", 4, "--prompt", 8, "--rounds", 1, "--threads", 1)
 

@@ -20,11 +20,11 @@ from suffice.cli import main
 from suffice.cli.terminal import resume_command
 from suffice.data import vision
 from suffice.errors import StateError
-from suffice.measure import Results
-from suffice.measure import compare as measuring
-from suffice.measure import training as trainer
-from suffice.measure.results import read_results
-from suffice.measure.verdict import OPEN
+from suffice.comparison import Results
+from suffice.comparison import compare as measuring
+from suffice.comparison import training as trainer
+from suffice.comparison.results import read_results
+from suffice.comparison.verdict import OPEN
 from suffice.presets import PRESETS
 from tests.cli.documented import check
 
@@ -61,7 +61,7 @@ def whole(tmp_path_factory):
         patch.setattr(sys, "argv", ["suffice", *SHORT, "--out", str(folder), "--quiet"])
         patch.setattr(measuring, "ROUNDS", 2)
         patch.setattr(measuring, "SAMPLE_SECONDS", 1e-4)
-        patch.setattr(import_module("suffice.measure.report.page"), "draw_figures", lambda *_: {})
+        patch.setattr(import_module("suffice.comparison.report.page"), "draw_figures", lambda *_: {})
         with pytest.raises(SystemExit) as end:
             main()
     assert end.value.code == OPEN
@@ -338,11 +338,11 @@ def test_a_loss_that_is_not_finite_is_reported(suffice, monkeypatch, whole):
 @pytest.mark.parametrize(
     "place",
     [
-        "suffice.measure.compare.load",
-        "suffice.measure.training.evaluate",
-        "suffice.measure.compare.interleave",
-        "suffice.measure.compare.write_results",
-        "suffice.measure.report.write_report",
+        "suffice.comparison.compare.load",
+        "suffice.comparison.training.evaluate",
+        "suffice.comparison.compare.interleave",
+        "suffice.comparison.compare.write_results",
+        "suffice.comparison.report.write_report",
     ],
 )
 def test_ctrl_c_anywhere_tells_how_to_go_on(suffice, monkeypatch, whole, brief, place):

@@ -15,8 +15,8 @@ from suffice.cli.compare import (
     parse_heads,
 )
 from suffice.errors import ConfigError, DataError
-from suffice.measure.jobs import Execution
-from suffice.measure.plan import Plan, read_plan
+from suffice.comparison.jobs import Execution
+from suffice.comparison.plan import Plan, read_plan
 from suffice.recipes import digits_vit, imdb, mnist_v2
 from suffice.utils.grammar import split_list
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice import preset
-from suffice.measure import evaluation
+from suffice.comparison import evaluation
 from suffice.models import LMConfig, folder
 from suffice.text import Characters
 

@@ -18,7 +18,7 @@ from suffice.choose import TASKS
 from suffice.cli import _load, options
 from suffice.cli.export import FORMS, GGUF
 from suffice.cli.options import options_from_fields
-from suffice.measure.plan import MARGIN
+from suffice.comparison.plan import MARGIN
 from suffice.presets import PRESETS, TITLES
 from suffice.runtime import WRITTEN
 from tests.cli.introspect import CORE

@@ -9,8 +9,8 @@ import pytest
 from suffice.cli.compare import CompareOptions
 from suffice.data.files import digest
 from suffice.errors import ConfigError, DataError
-from suffice.measure.plan import read_plan
-from suffice.measure.results import read_results
+from suffice.comparison.plan import read_plan
+from suffice.comparison.results import read_results
 from suffice.recipes import recipe
 
 

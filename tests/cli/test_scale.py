@@ -10,8 +10,8 @@ import torch
 
 from suffice import recipes
 from suffice.data import vision
-from suffice.measure.plan import read_plan
-from suffice.measure.results import read_results
+from suffice.comparison.plan import read_plan
+from suffice.comparison.results import read_results
 from suffice.recipes import SMALL, digits_vit
 
 SHORT = ("--mechanisms", "standard,efficient", "--seeds", "1", "--epochs", "1", "--quiet")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from suffice.cli.verdict import KINDS
-from suffice.measure.external import readers
-from suffice.measure.results import write_results
+from suffice.comparison.external import readers
+from suffice.comparison.results import write_results
 from tests.cli.documented import check
-from tests.measure.synthetic import from_accuracies
+from tests.comparison.synthetic import from_accuracies
 
 
 def test_help_names_every_kind():

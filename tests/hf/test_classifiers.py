@@ -17,7 +17,7 @@ from transformers import (
 import suffice
 import suffice.hf  # noqa: F401 - registers the classes
 from suffice.data import load as load_data
-from suffice.measure.training import write_model
+from suffice.comparison.training import write_model
 from suffice.models import ClassifierConfig, folder
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.recipes import recipe

@@ -14,11 +14,11 @@ import suffice
 from suffice.data import load as load_data
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.loading import ImageClassifier, LanguageModel, TextClassifier, TextTranslator
-from suffice.measure import judge
-from suffice.measure.compare import compare
-from suffice.measure.plan import Plan
-from suffice.measure.training import write_model
-from suffice.measure.winner import snippets, write_winner
+from suffice.comparison import judge
+from suffice.comparison.compare import compare
+from suffice.comparison.plan import Plan
+from suffice.comparison.training import write_model
+from suffice.comparison.winner import snippets, write_winner
 from suffice.models import ClassifierConfig, LMConfig, folder
 from suffice.presets import preset
 from suffice.recipes import recipe

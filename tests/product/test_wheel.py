@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from suffice.measure.resolution import EVIDENCE
+from suffice.comparison.resolution import EVIDENCE
 from tests.meta.packages import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="links folders")]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.measure import timing
+from suffice.comparison import timing
 from suffice.utils.timing import Times, interleave, peak_bytes, ratio, summarise_times
 
 

@@ -136,7 +136,7 @@ def _page_of_a_verdict(place: Path) -> object:
 
 def _compared(place: Path) -> object:
     """The results without times, and the names of what lies there; every model is whole."""
-    from suffice.measure.results import read_results
+    from suffice.comparison.results import read_results
 
     out = place / "out"
     for model in sorted((out / "models").glob("[!.]*")):
@@ -163,7 +163,7 @@ def _planned(place: Path) -> object:
 
 def _short_timing() -> None:
     from suffice.convert.search import timing
-    from suffice.measure import compare
+    from suffice.comparison import compare
 
     timing.ROUNDS, timing.SECONDS = 3, 1e-4
     import_module("suffice.convert.search.search").ROUNDS = 4
@@ -173,9 +173,9 @@ def _short_timing() -> None:
 def _one_process() -> None:
     """Let reproduce train one small table in the process that is killed."""
     from papers.tests.tiny import TINY
-    from suffice.measure import jobs
+    from suffice.comparison import jobs
     from suffice_papers import request, tables
-    from tests.measure.conftest import quick
+    from tests.comparison.conftest import quick
 
     def train(pool: Any, cells: list, **_: Any) -> list:
         arguments = pool.engine._arguments

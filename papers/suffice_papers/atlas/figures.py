@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from suffice.measure.recall import RECALL, UNSOLVED
-from suffice.measure.report.plots import place_labels
-from suffice.measure.sufficiency import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.comparison.recall import RECALL, UNSOLVED
+from suffice.comparison.report.plots import place_labels
+from suffice.comparison.sufficiency import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
 from suffice.utils.canvas import FAINT, INK, blank, style
 from suffice_papers.atlas.recipes import TASKS
 from suffice_papers.atlas.standings import NATS, Standing, standings

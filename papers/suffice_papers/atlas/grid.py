@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from suffice.errors import ConfigError
-from suffice.measure.recall import MAX_SEEDS, RECALL, Solved
-from suffice.measure.results import Cell, Results
+from suffice.comparison.recall import MAX_SEEDS, RECALL, Solved
+from suffice.comparison.results import Cell, Results
 from suffice.models import TranslatorConfig
 from suffice.models.kinds import Sizes
 from suffice.presets import PRESETS

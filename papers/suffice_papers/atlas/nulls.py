@@ -7,11 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from suffice.measure.recall import RECALL
-from suffice.measure.results import Results
-from suffice.measure.scores import Scores, metric_in
-from suffice.measure.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED, decide, level
-from suffice.measure.two_way_interval import estimate
+from suffice.comparison.recall import RECALL
+from suffice.comparison.results import Results
+from suffice.comparison.scores import Scores, metric_in
+from suffice.comparison.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED, decide, level
+from suffice.comparison.two_way_interval import estimate
 from suffice_papers.atlas.grid import NAMES, atlas_table, table_of
 from suffice_papers.atlas.recipes import HEADS
 from suffice_papers.atlas.standings import ALPHA, margin_of, metric_of

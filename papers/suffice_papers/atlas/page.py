@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suffice.measure.recall import RECALL, UNSOLVED
-from suffice.measure.report.sheet import Column, Sheet, sheet_of
-from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
+from suffice.comparison.recall import RECALL, UNSOLVED
+from suffice.comparison.report.sheet import Column, Sheet, sheet_of
+from suffice.comparison.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.recipes import recipe
 from suffice.utils.canvas import svg
 from suffice.utils.files import write_atomic

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from suffice.measure.cost_to_target import effort_of
-from suffice.measure.evaluation import state_bytes
-from suffice.measure.recall import RECALL, UNSOLVED, Solved, is_open, recalls
-from suffice.measure.results import Results
-from suffice.measure.sufficiency import (
+from suffice.comparison.cost_to_target import effort_of
+from suffice.comparison.evaluation import state_bytes
+from suffice.comparison.recall import RECALL, UNSOLVED, Solved, is_open, recalls
+from suffice.comparison.results import Results
+from suffice.comparison.sufficiency import (
     FAILS,
     FIRST,
     LEVEL,
@@ -20,7 +20,7 @@ from suffice.measure.sufficiency import (
     UNDECIDED,
     UNLEARNED,
 )
-from suffice.measure.verdict import Verdict, hopeless, is_improving, judge
+from suffice.comparison.verdict import Verdict, hopeless, is_improving, judge
 from suffice.recipes import recipe
 from suffice.utils.statistics import Summary, summarise
 from suffice_papers.atlas.grid import NAMES, atlas_table, label, table_of, twins
@@ -48,7 +48,7 @@ class Standing:
     # quality of Standard above that of learning nothing; None where that is not known
     gain: float | None = None
     solved: Solved | None = None  # seeds that solved a task of recall; None on real data
-    # the word of `suffice.measure.verdict` or `suffice.measure.recall`, of this pair by itself: no
+    # the word of `suffice.comparison.verdict` or `suffice.comparison.recall`, of this pair by itself: no
     # other mechanism widens its interval
     verdict: str
     is_open: bool = False  # whether a further seed may decide

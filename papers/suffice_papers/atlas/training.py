@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from suffice.measure.answers import Key
-from suffice.measure.jobs import Execution
-from suffice.measure.plan import Plan
-from suffice.measure.results import Results, Tuned, read_facts, with_rows
-from suffice.measure.sufficiency import FIRST
-from suffice.measure.tuning import trial_keys, trial_path, tried
+from suffice.comparison.answers import Key
+from suffice.comparison.jobs import Execution
+from suffice.comparison.plan import Plan
+from suffice.comparison.results import Results, Tuned, read_facts, with_rows
+from suffice.comparison.sufficiency import FIRST
+from suffice.comparison.tuning import trial_keys, trial_path, tried
 from suffice_papers.atlas.grid import STAIRS, atlas_table, climbs, label
 from suffice_papers.atlas.standings import standings_of
 from suffice_papers.folder import TrialJob, run_cells, run_jobs

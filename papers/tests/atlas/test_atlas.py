@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from suffice.measure.resolution import EVIDENCE
-from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.comparison.resolution import EVIDENCE
+from suffice.comparison.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from suffice.presets import PRESETS
 from suffice.recipes import recipe
 from suffice.utils.statistics import Summary
@@ -19,7 +19,7 @@ from suffice_papers.atlas.page import MATRIX, matrix_csv, page
 from suffice_papers.atlas.recipes import ATLAS, TASKS
 from suffice_papers.atlas.standings import Standing, margin_of, standings_of
 from suffice_papers.published import path_of, read_published
-from tests.measure.synthetic import from_accuracies, recall_results
+from tests.comparison.synthetic import from_accuracies, recall_results
 
 BETWEEN = {"70k": (0.06e6, 0.1e6), "300k": (0.28e6, 0.5e6)}
 STANDARD = [0.900, 0.902, 0.898, 0.901, 0.899]

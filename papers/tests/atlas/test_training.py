@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from suffice.measure.jobs import Execution
-from suffice.measure.results import write_cell
-from suffice.measure.tuning import FIRST_SEED, trial_path
+from suffice.comparison.jobs import Execution
+from suffice.comparison.results import write_cell
+from suffice.comparison.tuning import FIRST_SEED, trial_path
 from suffice.recipes import recipe
 from suffice_papers.atlas import grid, training
 from suffice_papers.atlas.grid import atlas_table
@@ -18,7 +18,7 @@ from suffice_papers.atlas.training import RATES, following, train, with_rates
 from suffice_papers.folder import claim
 from suffice_papers.request import request_cells
 from suffice_papers.results import gather
-from tests.measure.synthetic import make_cell, solving
+from tests.comparison.synthetic import make_cell, solving
 
 LOWER, UPPER = "atlas-mqar8-70k", "atlas-mqar16-70k"
 ROWS = ("standard", "mqa", "linear")

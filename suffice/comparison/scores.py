@@ -1,0 +1,264 @@
+"""The metric of every model of a comparison by seed and row, and differences to the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from suffice.comparison.answers import BAG, Answers, joined, spread
+from suffice.comparison.metrics import Metric, metric_of, own_metric, share_metric, value_in
+from suffice.comparison.results import Results
+from suffice.comparison.sufficiency import LEVEL
+from suffice.comparison.two_way_interval import (
+    EXACT,
+    Estimate,
+    Sampling,
+    by_group,
+    estimate,
+    estimate_folds,
+    estimate_rows,
+    estimate_unpaired,
+    rounded,
+    widen_for_folds,
+)
+from suffice.utils.statistics import Pairing, Summary, pair
+
+MIN_SEEDS = 3  # fewer give no interval: two accuracies of a small test set often agree by chance
+MIN_ROWS = 30  # of one seed; fewer give no interval
+
+
+def metric_in(results: Results, name: str | None) -> Metric:
+    """Return the metric that a comparison is judged by: the one named, else its own."""
+    if name is None and results.better is not None:
+        return own_metric(results.metric, results.better, relative=results.relative)
+    if name is None and results.external is not None:
+        return share_metric(results.metric)
+    return metric_of(results.metric if name is None else name)
+
+
+class Scores:
+    """The metric of every model of a comparison, by row where its answers were kept."""
+
+    def __init__(self, results: Results, metric: Metric) -> None:
+        self.results, self.metric = results, metric
+        self._rows: dict[tuple[str, int, int], np.ndarray] = {}
+
+    def values(self, mechanism: str, num_heads: int) -> dict[int, float]:
+        """Return the metric of every seed, oriented; of a bag of words that of each fold."""
+        if mechanism == BAG:
+            rows = {key[2]: self.rows(key) for key in self.results.rows if key[0] == BAG}
+            return {seed: float(of.mean()) for seed, of in rows.items() if of is not None}
+        return {
+            cell.seed: self._value(cell.key, cell)
+            for cell in self.results.select(mechanism, num_heads)
+        }
+
+    def table(self, mechanism: str, num_heads: int, seeds: Sequence[int]) -> np.ndarray:
+        """Return scores [S, R] of seeds and rows; [S, 1] where the answers were not all kept.
+
+        A row that a seed did not test, as it is in another fold, is NaN.
+        """
+        keys = [(mechanism, num_heads, seed) for seed in seeds]
+        rows = [self.rows(key) for key in keys]
+        if self.results.folds is not None and keys and all(one is not None for one in rows):
+            return spread(rows, [self.results.rows[key] for key in keys])
+        if all(one is not None for one in rows) and len({len(one) for one in rows}) == 1:
+            return np.stack(rows)
+        values = self.values(mechanism, num_heads)
+        return np.array([[values[seed]] for seed in seeds])
+
+    def summary(self, mechanism: str, num_heads: int) -> Summary:
+        """Return the metric over seeds, with the 95% interval of seeds and rows from 3 seeds on."""
+        values = self.values(mechanism, num_heads)
+        table = self.table(mechanism, num_heads, list(values))
+        bounds = (0.0, 1.0) if self.metric.kind == "share" else (-math.inf, math.inf)
+        found = self.estimate(table)
+        return summary_of(list(values.values()), found, 1.0 - LEVEL, bounds)
+
+    @property
+    def asked(self) -> float | None:
+        """Test answers of which the metric is the share that is right; None where unknown."""
+        if (
+            self.results.data is None
+            or self.metric.kind != "share"
+            or self.metric.needs == "ngrams"
+        ):
+            return None
+        data = self.results.data
+        return (data.tested or data.rows["test"]) * self.results.answers
+
+    def noise(self, mechanism: str, num_heads: int) -> float:
+        """Return the standard error of one seed by the test rows; 0 where it is not known."""
+        values = self.values(mechanism, num_heads)
+        table = self.table(mechanism, num_heads, list(values))
+        table = self.by_sample(table[~np.isinf(table).any(axis=1) & ~np.isnan(table).all(axis=1)])
+        if table.shape[1] > 1 and len(table):
+            tested = (~np.isnan(table)).sum(axis=1)
+            return float((np.nanstd(table, axis=1) / np.sqrt(tested)).mean())
+        if self.asked is None or not len(table):
+            return 0.0
+        return math.sqrt(float(table.mean()) * (1.0 - float(table.mean())) / self.asked)
+
+    @cached_property
+    def groups(self) -> np.ndarray | None:
+        """Group of each test row, [R], NaN where no seed tested it; None: rows are the samples."""
+        answers = list(self.results.rows.values())
+        if not answers or any(one.group is None for one in answers):
+            return None
+        return np.fmax.reduce(spread([one.group for one in answers], answers), axis=0)
+
+    def by_sample(self, table: np.ndarray) -> np.ndarray:
+        """Return a table of scores [S, R] by groups, [S, G], where rows belong to groups."""
+        by_row = self.groups is not None and table.shape[1] == len(self.groups)
+        return by_group(table, self.groups) if by_row and len(table) else table
+
+    def sampling(self, rows: int, *, differences: bool) -> Sampling:
+        """Describe the samples of a table with this number of rows."""
+        external, groups = self.results.external, self.groups
+        largest = 1.0 if differences and self.metric.kind == "share" else 0.0
+        sizes = () if external is None or rows == 1 else external.rows_of_tasks
+        if groups is None or rows != len(groups):
+            return Sampling(largest=largest, sizes=sizes)
+        weights = np.unique(groups, return_counts=True)[1]
+        parts = np.split(groups, np.cumsum(sizes)[:-1]) if sizes else ()
+        return Sampling(
+            largest=largest * len(weights) / rows,
+            sizes=tuple(len(np.unique(part)) for part in parts),
+            weights=weights,
+        )
+
+    def estimate(self, table: np.ndarray, *, differences: bool = False) -> Estimate | None:
+        """Return the estimate of scores [S, R]; None below two seeds or for scores not finite."""
+        if len(table) < 2 or np.isinf(table).any():  # noqa: PLR2004
+            return None
+        samples, folds = self.by_sample(table), self.results.folds
+        sampling = self.sampling(table.shape[1], differences=differences)
+        if folds is not None and table.shape[1] > 1:
+            return replace(estimate_folds(samples, folds, sampling), unit=sampling.unit)
+        if np.isnan(samples).any():
+            return None
+        estimated = replace(estimate(samples, sampling), unit=sampling.unit)
+        return estimated if folds is None else widen_for_folds(estimated, folds)
+
+    def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
+        """Return the share of each test row in the metric of one model; None if not kept."""
+        answers = self.results.rows.get(key)
+        if answers is None or self.metric.rows is None or not self.metric.known(answers):
+            return None
+        if key not in self._rows:
+            self.metric.check(answers)
+            self._rows[key] = self.metric.rows(answers)
+        return self._rows[key]
+
+    def answers(self, mechanism: str, num_heads: int) -> Answers | None:
+        """Return the answers of any seed, in folds those of all; None if none were kept."""
+        keys = [cell.key for cell in self.results.select(mechanism, num_heads)]
+        answers = [self.results.rows[key] for key in keys if key in self.results.rows]
+        return joined(answers) if answers else None
+
+    def _value(self, key: tuple[str, int, int], cell: object) -> float:
+        rows = self.rows(key)
+        if rows is None or self.metric.name == "accuracy":
+            return value_in(cell, self.metric)
+        return float(rows.mean())
+
+
+def difference_of_bag(scores: Scores, num_heads: int) -> Summary | None:
+    """Return a bag of words minus the baseline on the same rows; None where either was not kept."""
+    seeds, baseline = list(scores.values(BAG, 0)), (scores.results.baseline, num_heads)
+    if not seeds or not {*seeds} <= {*scores.values(*baseline)}:
+        return None
+    bag, base = scores.table(BAG, 0, seeds), scores.table(*baseline, seeds)
+    if bag.shape != base.shape:
+        return None
+    found = scores.estimate(bag - base, differences=True)
+    return summary_of(np.nanmean(bag - base, axis=1).tolist(), found, 1.0 - LEVEL)
+
+
+def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, np.ndarray]:
+    """Return the pairing of a mechanism with the baseline, and differences [S, R] or [S, 1]."""
+    baseline = scores.results.baseline
+    pairing = pair(scores.values(mechanism, num_heads), scores.values(baseline, num_heads))
+    seeds, empty = pairing.seeds, np.empty((0, 1))
+    table = scores.table(mechanism, num_heads, seeds) if seeds else empty
+    base = scores.table(baseline, num_heads, seeds) if seeds else empty
+    if table.shape != base.shape:
+        return pairing, np.array(pairing.differences)[:, None]
+    with np.errstate(invalid="ignore"):
+        return pairing, np.where(np.isinf(table) | np.isinf(base), np.inf, table - base)
+
+
+def difference_of(
+    scores: Scores, mechanism: str, num_heads: int
+) -> tuple[Pairing, Estimate | None]:
+    """Return the pairing of a mechanism with the baseline, and the estimate of its difference.
+
+    Where no seed is paired, a difference is that of one seed and the baseline's mean.
+    """
+    external = scores.results.external
+    if external is None:
+        pairing, table = difference_table(scores, mechanism, num_heads)
+        return pairing, scores.estimate(table, differences=True)
+    pairing, found = _difference_of_external(scores, mechanism, num_heads)
+    if found is not None and found.rows is None:
+        found = rounded(found, external.last_digit)
+    return pairing, found
+
+
+def _difference_of_external(
+    scores: Scores, mechanism: str, num_heads: int
+) -> tuple[Pairing, Estimate | None]:
+    results = scores.results
+    if results.external.pairs_seeds:
+        pairing, table = difference_table(scores, mechanism, num_heads)
+        if len(table) != 1:
+            return pairing, scores.estimate(table, differences=True)
+        if table.shape[1] < MIN_ROWS or not np.isfinite(table).all():
+            return pairing, None
+        sampling = scores.sampling(table.shape[1], differences=True)
+        found = estimate_rows(scores.by_sample(table), sampling)
+        return pairing, replace(found, unit=sampling.unit)
+    values, base = (scores.values(name, num_heads) for name in (mechanism, results.baseline))
+    tables = [
+        scores.table(name, num_heads, list(of_seeds))
+        for name, of_seeds in ((mechanism, values), (results.baseline, base))
+    ]
+    fewest = min(len(values), len(base))
+    mean = np.mean(list(base.values()))
+    differences = [value - mean for value in values.values()]
+    pairing = Pairing(
+        seeds=tuple(values)[:fewest],
+        differences=tuple(map(float, differences)),
+        left_out=(),
+    )
+    finite = all(np.isfinite(table).all() for table in tables)
+    if not finite or fewest < 2 or tables[0].shape[1] != tables[1].shape[1]:  # noqa: PLR2004
+        return pairing, None
+    sampling = scores.sampling(tables[0].shape[1], differences=True)
+    found = estimate_unpaired(*map(scores.by_sample, tables), sampling)
+    return pairing, replace(found, unit=sampling.unit)
+
+
+def summary_of(
+    values: Sequence[float],
+    found: Estimate | None,
+    alpha: float,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Summary:
+    """Summarise values of seeds, with the interval of an estimate from `MIN_SEEDS` on."""
+    n = len(values)
+    mean = float(np.mean(values)) if len(set(values)) > 1 else values[0]
+    if found is None:
+        return Summary(n=n, mean=mean, sd=None, low=None, high=None)
+    sd = None
+    if n > 1:
+        sd = float(np.std(values, ddof=1)) if max(values) - min(values) > EXACT else 0.0
+    if found.seeds != 1 and min(n, found.seeds) < MIN_SEEDS:
+        return Summary(n=n, mean=mean, sd=sd, low=None, high=None)
+    half = float(found.half_width(alpha))
+    low, high = max(bounds[0], mean - half), min(bounds[1], mean + half)
+    return Summary(n=n, mean=mean, sd=sd, low=low, high=high)

@@ -1,5 +1,0 @@
-"""A verdict on results that other programs wrote."""
-
-from suffice.measure.external.verdict import ExternalVerdict, verdict
-
-__all__ = ["ExternalVerdict", "verdict"]

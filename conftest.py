@@ -72,7 +72,9 @@ def brief(monkeypatch):
 
     Tables of tests are small: whether a bag of words is as good stops no comparison.
     """
-    monkeypatch.setattr(import_module("suffice.comparison.report.page"), "draw_figures", lambda *_: {})
+    monkeypatch.setattr(
+        import_module("suffice.comparison.report.page"), "draw_figures", lambda *_: {}
+    )
     compare = import_module("suffice.comparison.compare")
     monkeypatch.setattr(compare, "START", 1e9)
     monkeypatch.setattr(compare, "_refuse_behind", lambda *_: None)

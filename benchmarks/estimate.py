@@ -26,7 +26,7 @@ from suffice.comparison import Results
 from suffice.comparison.plan import Plan
 from suffice.comparison.resolution import Range, after_two_seeds, before_training
 from suffice.comparison.scores import Scores, difference_table, metric_in
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice_papers.advice import spread_of
 from suffice_papers.published import published_names, read_published
 

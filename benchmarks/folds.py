@@ -23,8 +23,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from suffice.data.dataset import folds_of_keys
 from suffice.comparison.two_way_interval import estimate_folds
+from suffice.data.dataset import folds_of_keys
 from suffice.utils.statistics import t_quantile
 
 Learner = Callable[[np.ndarray, np.ndarray, np.ndarray, np.random.Generator], np.ndarray]

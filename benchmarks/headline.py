@@ -21,13 +21,13 @@ from time import perf_counter
 
 import torch
 
-from suffice.generate import generate
 from suffice.comparison import judge, verdict_record
 from suffice.comparison.report.plots import difference_plot
 from suffice.comparison.results import Results, read_results
 from suffice.comparison.training import state_bytes
+from suffice.generate import generate
 from suffice.models import LM
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice.utils.canvas import style, svg
 from suffice.utils.files import write_json
 from suffice.utils.machine import machine_facts, software_versions

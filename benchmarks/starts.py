@@ -30,14 +30,14 @@ from rich.markdown import Markdown
 
 from benchmarks import models
 from benchmarks.report import CONSOLE
-from suffice.data.files import locate
-from suffice.errors import DataError
 from suffice.comparison import judge
 from suffice.comparison.answers import BAG
 from suffice.comparison.metrics import METRICS
 from suffice.comparison.results import Results, read_results
 from suffice.comparison.scores import Scores
 from suffice.comparison.sentence import outcome_of
+from suffice.data.files import locate
+from suffice.errors import DataError
 from suffice.utils.files import write_json
 
 

@@ -23,8 +23,6 @@ import pandas
 from scipy.special import ndtr, ndtri
 
 import suffice
-from suffice.data.survey import Survey
-from suffice.errors import DataError
 from suffice.comparison import Cell, Results, judge
 from suffice.comparison.answers import Answers
 from suffice.comparison.results import SEEDS_ALONE, External
@@ -32,6 +30,8 @@ from suffice.comparison.scores import MIN_SEEDS
 from suffice.comparison.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
 from suffice.comparison.two_way_interval import Sampling, estimate
 from suffice.comparison.verdict import hopeless
+from suffice.data.survey import Survey
+from suffice.errors import DataError
 from suffice.utils.statistics import upper_rate
 
 TABLES = 2000

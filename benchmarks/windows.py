@@ -33,6 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.report import CONSOLE, print_machine
+from suffice.comparison.evaluation import passkey, scores
 from suffice.convert import convert
 from suffice.convert.calibration import BATCH_SIZE
 from suffice.convert.certificate import change_of_loss, row_losses
@@ -41,7 +42,6 @@ from suffice.convert.heal.text import split_corpus
 from suffice.convert.search.options import memory_of, state_bytes
 from suffice.convert.sources import open_source
 from suffice.generate import generate
-from suffice.comparison.evaluation import passkey, scores
 from suffice.memory import Dynamic
 from suffice.models import LM
 from suffice.quantise.report import rows_of

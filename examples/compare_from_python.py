@@ -9,7 +9,7 @@ from rich.console import Console
 from suffice.comparison import judge, sentence
 from suffice.comparison.compare import compare
 from suffice.comparison.plan import Plan
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 
 digits = recipe("digits_vit")
 short = dataclasses.replace(digits, training=dataclasses.replace(digits.training, epochs=1))

@@ -11,11 +11,11 @@ from suffice.utils import ByName, attributes
 
 if TYPE_CHECKING:
     from suffice import masks
-    from suffice.layers import Attention, extend, from_torch, interpolate
-    from suffice.loading import load
     from suffice.comparison.external import verdict
     from suffice.comparison.own_loop import compare
     from suffice.comparison.own_table import compare_data
+    from suffice.layers import Attention, extend, from_torch, interpolate
+    from suffice.loading import load
     from suffice.ops import attend, weights
     from suffice.presets import preset
     from suffice.spec import AttentionSpec

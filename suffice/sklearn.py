@@ -14,10 +14,10 @@ from suffice.data.reviews import dataset_of_texts
 from suffice.data.rows import plain_text
 from suffice.errors import ConfigError, DataError, check_known, installed_for
 from suffice.loading import TextClassifier
-from suffice.recipes import recipe
-from suffice.recipes.own_data import TABLE, TOKENIZERS, with_settings
 from suffice.text import Words
 from suffice.train import fit, resolve_device
+from suffice.train.recipes import recipe
+from suffice.train.recipes.own_data import TABLE, TOKENIZERS, with_settings
 
 with installed_for("suffice.sklearn", "sklearn"):
     from sklearn.base import BaseEstimator, ClassifierMixin

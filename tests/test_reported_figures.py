@@ -11,6 +11,9 @@ import torch
 from torch import nn
 
 from suffice import AttentionSpec
+from suffice.comparison import training
+from suffice.comparison.answers import Answers
+from suffice.comparison.metrics import METRICS
 from suffice.convert import convert
 from suffice.convert.calibration import calibration_batches
 from suffice.convert.heal.text import split_corpus
@@ -18,9 +21,6 @@ from suffice.convert.search.search import rows_for
 from suffice.encoders import MLA
 from suffice.generate import Sample
 from suffice.generate.sampling import probabilities
-from suffice.comparison import training
-from suffice.comparison.answers import Answers
-from suffice.comparison.metrics import METRICS
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal, Full, PerHead, Window
 from suffice.spec.cost import count

@@ -146,7 +146,5 @@ def test_what_cannot_be_fitted_is_refused(changes, texts, labels, named):
 
 
 def test_the_package_does_not_load_scikit_learn():
-    code = (
-        "import sys, suffice, suffice.loading, suffice.comparison; sys.exit('sklearn' in sys.modules)"
-    )
+    code = "import sys, suffice.loading, suffice.comparison; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

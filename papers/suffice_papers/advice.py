@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from suffice.choose.evidence import SHARED, SINGLE, Evidence, evidence_of
-from suffice.errors import ConfigError
 from suffice.comparison.metrics import metric_of
 from suffice.comparison.plan import MARGIN, same_training
 from suffice.comparison.resolution import EVIDENCE, FIRST_SEEDS
 from suffice.comparison.results import Results
 from suffice.comparison.scores import Scores, difference_table
+from suffice.errors import ConfigError
 from suffice.models.composition import STANDARD
-from suffice.recipes import Recipe, recipe
+from suffice.train.recipes import Recipe, recipe
 from suffice.utils.files import write_atomic
 from suffice_papers.atlas.recipes import ATLAS
 from suffice_papers.published import Published, path_of, published_names, read_published

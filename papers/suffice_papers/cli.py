@@ -37,10 +37,10 @@ from suffice.utils.files import write_atomic
 from suffice.utils.records import encode
 
 if TYPE_CHECKING:
-    from suffice.data import Dataset
     from suffice.comparison.answers import Key
     from suffice.comparison.jobs import Execution
     from suffice.comparison.report.sheet import Sheet
+    from suffice.data import Dataset
     from suffice_papers import maps
     from suffice_papers.request import TableRequest
     from suffice_papers.rows import CellTable

@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from suffice.comparison.report.sheet import Column, Sheet, sheet_of
 from suffice.convert import Certificate, Converted, convert
 from suffice.convert.calibration import BATCH_SIZE, ROW_LENGTH
 from suffice.convert.certificate import LossChange, change_of_loss, row_losses
@@ -22,7 +23,6 @@ from suffice.convert.heal.text import halves
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
-from suffice.comparison.report.sheet import Column, Sheet, sheet_of
 from suffice.models import LM
 from suffice.quantise.report import rows_of
 from suffice.text import Documents, corpus

@@ -10,8 +10,8 @@ import torch
 from suffice.memory import Dynamic, Memory, Rolling
 from suffice.models import configuration
 from suffice.presets import preset, takes_length
-from suffice.recipes import recipe
 from suffice.spec import AttentionSpec
+from suffice.train.recipes import recipe
 from suffice_papers.finding import ClaimFinding, percent
 from suffice_papers.flops import COUNTS, HEADS, averages, extra
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from suffice.comparison.report.sheet import Column, Sheet, rank_text, sheet_of
 from suffice.models import ViTConfig
-from suffice.recipes import Recipe, recipe
+from suffice.train.recipes import Recipe, recipe
 from suffice.utils.canvas import INK, blank, line_styles, style
 from suffice.utils.files import locked, read_record, write_json
 from suffice.utils.machine import EnergyMeter, machine_facts, software_versions, source_commit

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from suffice.comparison.report.plots import difference_plot, learning_curves
 from suffice.comparison.results import Results
 from suffice.comparison.verdict import judge
-from suffice.recipes import SMALL
+from suffice.train.recipes import SMALL
 from suffice.utils.canvas import blank, legend, line_styles, panels_width, png, style, svg
 from suffice.utils.files import write_atomic
 from suffice_papers.rows import CellTable, differs, to_csv

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from suffice.errors import check_known
 from suffice.comparison.sentence import count_heads
+from suffice.errors import check_known
 from suffice.presets import preset, takes_length
 from suffice.utils.canvas import GRID, PAGE, blank, legend, line_styles, png, style, svg
 from suffice.utils.files import write_atomic

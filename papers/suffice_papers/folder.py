@@ -10,9 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from suffice.data import Dataset, load
-from suffice.data.survey import survey
-from suffice.errors import ConfigError
 from suffice.comparison.answers import Key
 from suffice.comparison.jobs import CellJob, Execution, J, dataset_of, pool
 from suffice.comparison.plan import (
@@ -27,6 +24,9 @@ from suffice.comparison.plan import (
 )
 from suffice.comparison.results import DataFacts, write_facts
 from suffice.comparison.tuning import TrialKey, train_trial, trial_checkpoint, trial_name
+from suffice.data import Dataset, load
+from suffice.data.survey import survey
+from suffice.errors import ConfigError
 from suffice.train import Progress
 from suffice.utils.files import write_json
 from suffice.utils.machine import machine_facts, software_versions, source_commit

@@ -8,7 +8,7 @@ from typing import Any
 
 from suffice.comparison.report.sheet import Column, Sheet, sheet_of
 from suffice.comparison.report.tables import count, loss
-from suffice.recipes import SMALL, lm_recipe
+from suffice.train.recipes import SMALL, lm_recipe
 from suffice_papers.results import read_stored
 from suffice_papers.rows import machine_line
 from suffice_papers.sheets import csv_text

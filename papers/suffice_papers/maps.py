@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from suffice.data import Dataset
-from suffice.data.dataset import Split
-from suffice.errors import CheckpointError
-from suffice.layers import AttentionMap, watched
 from suffice.comparison.answers import Key
 from suffice.comparison.jobs import cell_name
 from suffice.comparison.plan import FILE, read_plan, same_training
 from suffice.comparison.report.sheet import Column, Sheet, sheet_of
 from suffice.comparison.training import CellFiles
+from suffice.data import Dataset
+from suffice.data.dataset import Split
+from suffice.errors import CheckpointError
+from suffice.layers import AttentionMap, watched
 from suffice.models import folder as model_folder
 from suffice.models.folder import WEIGHTS
-from suffice.recipes import SCALES
 from suffice.train.evaluate import ModelInputs, evaluating
+from suffice.train.recipes import SCALES
 from suffice.utils.canvas import FAINT, PAGE, blank, line_styles, style
 from suffice_papers.request import TableRequest, request_cells
 from suffice_papers.rows import title_of

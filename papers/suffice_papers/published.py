@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.answers import Answers, from_scores
 from suffice.comparison.results import Results, cell_path
+from suffice.errors import ConfigError, DataError
 from suffice.utils.files import read_json, read_record
 
 FOLDER = Path(str(resources.files("suffice_papers").joinpath("results")))

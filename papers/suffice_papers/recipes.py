@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from suffice.models import ViTConfig
-from suffice.recipes.base import Recipe
-from suffice.recipes.text import amazon
-from suffice.recipes.vision import (
+from suffice.train.recipes.base import Recipe
+from suffice.train.recipes.text import amazon
+from suffice.train.recipes.vision import (
     CIFAR100,
     IMAGENET,
     IMAGENET_V2,

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from suffice.data.files import digest, resolve
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.answers import Key
 from suffice.comparison.jobs import Execution, cell_name
 from suffice.comparison.plan import Plan
 from suffice.comparison.report.sheet import Column, Sheet, sheet_of
 from suffice.comparison.results import Cell, Tuned, cell_path, read_cell
-from suffice.recipes import SCALES, Recipe, recipe
-from suffice.recipes.own_data import of_user
+from suffice.data.files import digest, resolve
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import SCALES, Recipe, recipe
+from suffice.train.recipes.own_data import of_user
 from suffice_papers.folder import run_cells
 from suffice_papers.published import Published
 from suffice_papers.results import cells_of, in_folder, joined, published

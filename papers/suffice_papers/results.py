@@ -8,9 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suffice.data import Dataset
-from suffice.data.survey import survey
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.plan import (
     Plan,
     Provenance,
@@ -31,7 +28,10 @@ from suffice.comparison.results import (
     read_results,
     with_rows,
 )
-from suffice.recipes import SCALES, Recipe
+from suffice.data import Dataset
+from suffice.data.survey import survey
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import SCALES, Recipe
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 from suffice_papers.folder import refuse_another

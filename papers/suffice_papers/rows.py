@@ -9,7 +9,7 @@ from typing import Any
 from suffice.comparison.report.sheet import Column as SheetColumn
 from suffice.comparison.report.sheet import Sheet, rank_text, sheet_of
 from suffice.comparison.results import Cell
-from suffice.recipes import SCALES, SMALL
+from suffice.train.recipes import SCALES, SMALL
 from suffice.utils.records import encode
 from suffice.utils.statistics import Summary
 from suffice_papers.references import Reference, reference

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suffice.errors import check_known
 from suffice.comparison.cost_to_target import geometric
 from suffice.comparison.report.sheet import ranks
 from suffice.comparison.report.tables import count, loss, percent, seconds
 from suffice.comparison.results import Cell
-from suffice.recipes import SCALES, recipe
+from suffice.errors import check_known
+from suffice.train.recipes import SCALES, recipe
 from suffice.utils.statistics import Summary, summarise
 from suffice_papers.recipes import SMALL_SIZES
 from suffice_papers.references import Reference

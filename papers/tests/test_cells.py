@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from papers.tests.tiny import RESULTS, TINY, cells, fill, kept
-from suffice.data import load
-from suffice.data.survey import survey
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.answers import from_scores, write_answers
 from suffice.comparison.answers import path_of as answers_path
 from suffice.comparison.plan import RAN, read_provenance, same_training
 from suffice.comparison.results import DataFacts, cell_path, write_facts, write_results
 from suffice.comparison.verdict import judge
-from suffice.recipes import recipe
+from suffice.data import load
+from suffice.data.survey import survey
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import recipe
 from suffice_papers.folder import claim
 from suffice_papers.published import PackedAnswers, path_of, published_names, read_published
 from suffice_papers.request import request_cells

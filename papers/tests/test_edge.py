@@ -11,7 +11,7 @@ from rich.console import Console
 
 from papers.tests.tiny import RESULTS
 from suffice.errors import DataError
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice_papers import edge as module
 from suffice_papers.edge import (
     Edge,

@@ -11,8 +11,8 @@ from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
 from suffice import Attention, preset
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.report import canvas
+from suffice.errors import ConfigError, DataError
 from suffice.ops import register_flops
 from suffice.presets import takes_length
 from suffice_papers import flops as flops_figures

@@ -15,8 +15,8 @@ from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
 from suffice.layers import AttentionMap
 from suffice.models import ClassifierConfig
-from suffice.recipes import recipe
 from suffice.testing import assert_close
+from suffice.train.recipes import recipe
 from suffice_papers.maps import (
     attention_maps,
     keys_of,

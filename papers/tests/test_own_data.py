@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from papers.tests.tiny import kept
+from suffice.comparison.plan import RAN, read_provenance
+from suffice.comparison.results import write_cell
 from suffice.data import TASKS
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
-from suffice.comparison.plan import RAN, read_provenance
-from suffice.comparison.results import write_cell
-from suffice.recipes import RECIPES, recipe
-from suffice.recipes.own_data import files_of, of_user
+from suffice.train.recipes import RECIPES, recipe
+from suffice.train.recipes.own_data import files_of, of_user
 from suffice_papers.folder import claim
 from suffice_papers.request import request_cells
 from suffice_papers.results import cells_of, in_folder

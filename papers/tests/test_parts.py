@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from papers.tests.tiny import TINY, cells, fill
-from suffice.errors import ConfigError, DataError
 from suffice.comparison import jobs
 from suffice.comparison.jobs import Execution
 from suffice.comparison.report.sheet import rich_table
 from suffice.comparison.results import cell_path
 from suffice.comparison.verdict import judge
-from suffice.recipes import SMALL
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import SMALL
 from suffice_papers import request as twice_module
 from suffice_papers.atlas.grid import atlas_table
 from suffice_papers.figures import _results, curves, heads, scaling, write_report

@@ -11,12 +11,12 @@ import torch
 from suffice.cli.compare import CompareOptions
 from suffice.errors import ConfigError
 from suffice.models.kinds import build_model
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice_papers.atlas.recipes import ATLAS
 from suffice_papers.recipes import RECIPES, WIDTHS, mnist_v1
 from suffice_papers.tables import STAND_INS
-from tests.recipes.test_amazon import check_data
-from tests.recipes.test_recipes import check_build, names_its_options
+from tests.train.recipes.test_amazon import check_data
+from tests.train.recipes.test_recipes import check_build, names_its_options
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 LAYERS = {

@@ -14,8 +14,8 @@ from rich.console import Console
 from papers.tests.test_edge import EDGE, FOUR
 from papers.tests.tiny import RESULTS, TINY, cells, fill, kept
 from suffice.cli.terminal import Stopped
-from suffice.errors import ConfigError
 from suffice.comparison.results import write_cell
+from suffice.errors import ConfigError
 from suffice_papers import request as request_module
 from suffice_papers import results as published_module
 from suffice_papers import tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from suffice.comparison.results import Cell, write_cell
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice_papers.folder import claim
 from suffice_papers.published import Published
 from suffice_papers.request import TableRequest, request_cells

@@ -11,7 +11,6 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from suffice.errors import ConfigError, DataError, install_line
 from suffice.comparison.plan import CELLS, FILE, SavedPlan, read_plan, read_provenance
 from suffice.comparison.report.plots import points
 from suffice.comparison.report.sheet import Sheet
@@ -31,6 +30,7 @@ from suffice.comparison.results import (
 from suffice.comparison.sentence import notes, sentence
 from suffice.comparison.sufficiency import SUFFICES
 from suffice.comparison.verdict import COSTS, Comparison, Verdict, judge
+from suffice.errors import ConfigError, DataError, install_line
 from suffice.utils.canvas import COLOURS, line_styles
 from suffice.utils.files import read_json
 from suffice.utils.statistics import summarise

@@ -14,8 +14,8 @@ from PIL import Image
 from suffice import preset
 from suffice.models import ClassifierConfig, LMConfig, ViTConfig, checkpoint, folder
 from suffice.models.folder import CONFIG, WEIGHTS
-from suffice.recipes import recipe
 from suffice.text import Characters
+from suffice.train.recipes import recipe
 
 LETTERS = "abcdefgh ,."
 

@@ -13,8 +13,8 @@ from studio.tests.models import picture, write_cell, write_classifier, write_lm,
 from suffice import preset
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import ClassifierConfig, checkpoint, folder
-from suffice.recipes import recipe
 from suffice.text import Words
+from suffice.train.recipes import recipe
 from suffice_studio.attention_maps import MapServer, list_checkpoints, load_model, read_input
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import suffice
 from suffice import patterns
-from suffice.errors import ConfigError
 from suffice.comparison.results import write_results
+from suffice.errors import ConfigError
 from suffice.presets import PRESETS
 from suffice.view import expression
 from suffice_studio import Folders, export

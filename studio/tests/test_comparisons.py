@@ -10,10 +10,10 @@ from itertools import groupby
 
 import pytest
 
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.plan import Plan
 from suffice.comparison.results import write_cell, write_results
-from suffice.recipes import recipe
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import recipe
 from suffice_papers.published import path_of
 from suffice_studio.comparisons import describe, front, list_comparisons, read
 from tests.comparison import test_own_loop as own_loop

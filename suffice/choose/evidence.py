@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 from suffice.choose.request import Base, Candidate, Request, task_of
-from suffice.errors import ConfigError
 from suffice.comparison.plan import FILE as PLAN
 from suffice.comparison.plan import MARGIN, read_plan
 from suffice.comparison.recall import RECALL, UNSOLVED, Solved, recalls
@@ -19,9 +18,10 @@ from suffice.comparison.results import Results, read_results
 from suffice.comparison.sentence import count_heads, decision, interval, margin_points
 from suffice.comparison.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
 from suffice.comparison.verdict import judge
+from suffice.errors import ConfigError
 from suffice.models.composition import STANDARD, Composition
-from suffice.recipes import Recipe, recipe
-from suffice.recipes.own_data import restored
+from suffice.train.recipes import Recipe, recipe
+from suffice.train.recipes.own_data import restored
 from suffice.utils.files import packaged
 
 RESULTS = "results.json"  # in the folder of a comparison

@@ -31,10 +31,10 @@ from suffice.models.kinds import build_model
 from suffice.models.lm import SkipInit
 from suffice.positions import NoPosition, Position
 from suffice.presets import PRESETS
-from suffice.recipes import RECIPES, recipe
-from suffice.recipes.base import Sizes
 from suffice.spec import AttentionSpec
 from suffice.spec.cost import Cost
+from suffice.train.recipes import RECIPES, recipe
+from suffice.train.recipes.base import Sizes
 from suffice.utils.grammar import format_quantity, parse_bytes, parse_seconds, parse_share
 from suffice.utils.records import is_whole
 

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from suffice.choose.bench import Writer
 from suffice.choose.request import Base, Candidate
-from suffice.errors import SufficeError
 from suffice.comparison.sufficiency import USUAL as SEEDS
+from suffice.errors import SufficeError
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD
 from suffice.models.kinds import build_model
 from suffice.models.lm import SkipInit
 from suffice.quantise import quantise
-from suffice.recipes import Recipe, recipe
-from suffice.recipes.language import SIZES
-from suffice.recipes.own_data import PICTURES, TABLE, with_settings
+from suffice.train.recipes import Recipe, recipe
+from suffice.train.recipes.language import SIZES
+from suffice.train.recipes.own_data import PICTURES, TABLE, with_settings
 from suffice.utils.timing import Times, interleave, ratios, summarise_times, synchronise
 
 HEAT = 6  # candidates in the same rounds, Standard among them

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from suffice.comparison.jobs import Execution
     from suffice.comparison.own_loop import OwnComparison
     from suffice.comparison.plan import Plan, SavedPlan
-    from suffice.recipes import Recipe
+    from suffice.train.recipes import Recipe
 
 TASK = "digits"
 MOST = 12  # seeds of --seeds auto
@@ -90,14 +90,14 @@ class CompareOptions:
         str | None,
         Option(
             help=f"Data set: {TASKS}; {TASK} by default.",
-            **options.known("task", "suffice.recipes", "TASK_RECIPES"),
+            **options.known("task", "suffice.train.recipes", "TASK_RECIPES"),
         ),
     ] = None
     recipe: Annotated[
         str | None,
         Option(
             help="Recipe, instead of the task's own.",
-            **options.known("recipe", "suffice.recipes", "recipe_names"),
+            **options.known("recipe", "suffice.train.recipes", "recipe_names"),
         ),
     ] = None
     scale: Annotated[
@@ -105,7 +105,7 @@ class CompareOptions:
         Option(
             help="paper (default) for the recipe's own sizes, or small: the same code in minutes "
             "on two cores; its results are marked as small everywhere.",
-            **options.known("scale", "suffice.recipes", "SCALES"),
+            **options.known("scale", "suffice.train.recipes", "SCALES"),
         ),
     ] = None
     data: Annotated[
@@ -274,7 +274,7 @@ class CompareOptions:
             plan["margin"], _ = margin.for_metric(plan["metric"], METRICS[plan["metric"]].kind)
         if seeds is not None:
             plan["seeds"], plan["auto"] = seeds
-        from suffice.recipes.own_data import usual_folds
+        from suffice.train.recipes.own_data import usual_folds
 
         plan.setdefault("heads", (recipe.num_heads,))
         if self.folds is not None:
@@ -288,9 +288,9 @@ class CompareOptions:
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:
         from suffice.data.files import is_saved_dataset
-        from suffice.recipes import SCALES, recipe_of_task
-        from suffice.recipes import recipe as recipe_named
-        from suffice.recipes.own_data import PICTURES, TABLE, restored, with_settings
+        from suffice.train.recipes import SCALES, recipe_of_task
+        from suffice.train.recipes import recipe as recipe_named
+        from suffice.train.recipes.own_data import PICTURES, TABLE, restored, with_settings
 
         stored = {} if saved is None else saved.recipe
         scale = self.scale or str(stored.get("scale", SCALES[0]))
@@ -316,7 +316,7 @@ class CompareOptions:
         return with_settings(self._with_data(recipe), settings)
 
     def _with_data(self, recipe: Recipe) -> Recipe:
-        from suffice.recipes.own_data import TABLE, of_user
+        from suffice.train.recipes.own_data import TABLE, of_user
 
         names = ("groups", "test", "validation", "stratify", "drop_missing", "encoding")
         parts = {name: getattr(self, name) for name in (*names, "tokenizer", "start")}
@@ -568,7 +568,7 @@ def new_folder(recipe: Recipe) -> Path:
 def latest_folder(choices: CompareOptions) -> Path:
     """Return the latest comparison under runs/ of the task, recipe and scale given, if any."""
     from suffice.comparison.plan import FILE
-    from suffice.recipes import TASK_RECIPES, recipe_of_task
+    from suffice.train.recipes import TASK_RECIPES, recipe_of_task
 
     recipe = choices.recipe
     if recipe is None and choices.task is not None:

@@ -340,7 +340,7 @@ def new_run(name: str) -> Path:
 
 def latest_run(recipe: str | None, scale: str | None, file: str) -> Path:
     """Return the latest folder under runs/ that holds a file."""
-    from suffice.recipes import SCALES
+    from suffice.train.recipes import SCALES
 
     if scale is not None and scale not in SCALES:
         raise unknown("scale", scale, SCALES)

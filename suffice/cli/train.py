@@ -29,10 +29,10 @@ from suffice.utils.records import decode
 
 if TYPE_CHECKING:
     from suffice.models import LM
-    from suffice.recipes import LMRecipe
     from suffice.text import TokenFile, Tokenizer
     from suffice.train import Processes
     from suffice.train.language import Amount, LMRun, Measured
+    from suffice.train.recipes import LMRecipe
 
 SETTINGS = "run.json"
 CHECKPOINT, LOG = "checkpoint.safetensors", "log.jsonl"
@@ -52,7 +52,7 @@ class TrainOptions:
         Option(
             help="shakespeare_char, stdlib_bpe, nanogpt_124m or llama_1b_efficient; "
             f"{RECIPE_OF_LM} by default.",
-            **options.known("recipe", "suffice.recipes", "LM_RECIPES"),
+            **options.known("recipe", "suffice.train.recipes", "LM_RECIPES"),
         ),
     ] = None
     scale: Annotated[
@@ -96,7 +96,7 @@ class TrainOptions:
 
     def chosen_recipe(self) -> LMRecipe:
         """Return the recipe with these options."""
-        from suffice.recipes import lm_recipe
+        from suffice.train.recipes import lm_recipe
 
         recipe = lm_recipe(self.recipe or RECIPE_OF_LM, scale=self.scale or "paper")
         if self.tokenizer not in (None, recipe.tokenizer):
@@ -178,7 +178,7 @@ def _prepare(
 
 
 def _report(training: TrainingFiles, run: LMRun, *, as_json: bool) -> None:
-    from suffice.recipes import SMALL
+    from suffice.train.recipes import SMALL
 
     best, last = run.best, run.measured[-1]
     bits = training.amount.bits(best.validation_loss)

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.data import Dataset
-from suffice.data.reviews import words
 from suffice.comparison.answers import Answers
 from suffice.comparison.training import answers_of_logits
+from suffice.data import Dataset
+from suffice.data.reviews import words
 
 STEPS = 100  # of L-BFGS, at most
 

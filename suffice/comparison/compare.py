@@ -15,9 +15,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from suffice.data import Dataset, load
-from suffice.data.survey import survey
-from suffice.errors import ConfigError
 from suffice.comparison.answers import BAG, Key, path_of, read_answers, write_answers
 from suffice.comparison.bag_of_words import bag_of_words
 from suffice.comparison.console import cell_line, data_summary, figure_to_beat, seeds_needed
@@ -42,10 +39,13 @@ from suffice.comparison.sufficiency import FIRST, UNDECIDED
 from suffice.comparison.training import CellFiles, check_scores, train_cell
 from suffice.comparison.tuning import tune
 from suffice.comparison.verdict import hopeless, judge
-from suffice.recipes.own_data import TABLE
+from suffice.data import Dataset, load
+from suffice.data.survey import survey
+from suffice.errors import ConfigError
 from suffice.train import current, resolve_device, show
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.loop import Batches
+from suffice.train.recipes.own_data import TABLE
 from suffice.utils.files import GLANCE, read_record, write_json
 from suffice.utils.machine import machine_facts, software_versions, source_commit
 from suffice.utils.timing import Call, interleave, peak_bytes

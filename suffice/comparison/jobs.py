@@ -29,6 +29,9 @@ from typing import Any, Protocol, Self, TypeVar
 
 from rich.console import Console
 
+from suffice.comparison.answers import Key
+from suffice.comparison.plan import CELLS, Plan
+from suffice.comparison.training import CellFiles, train_cell
 from suffice.data import Dataset, load
 from suffice.errors import (
     ConfigError,
@@ -38,9 +41,6 @@ from suffice.errors import (
     check_known,
     installed_for,
 )
-from suffice.comparison.answers import Key
-from suffice.comparison.plan import CELLS, Plan
-from suffice.comparison.training import CellFiles, train_cell
 from suffice.utils.files import write_atomic
 from suffice.utils.machine import software_versions
 from suffice.utils.progress import Progress, Silent, Workers, workers

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from suffice.errors import ConfigError, check_known
 from suffice.comparison.answers import Answers
+from suffice.errors import ConfigError, check_known
 
 if TYPE_CHECKING:
     from suffice.comparison.results import Cell

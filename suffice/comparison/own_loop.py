@@ -26,8 +26,6 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from suffice.errors import ConfigError, check_known, unknown
-from suffice.layers import Attention
 from suffice.comparison import report
 from suffice.comparison.answers import Answers, from_scores, path_of, write_answers
 from suffice.comparison.console import WIDTH, print_report
@@ -50,10 +48,12 @@ from suffice.comparison.results import (
 from suffice.comparison.training import state_bytes
 from suffice.comparison.verdict import Verdict, judge
 from suffice.comparison.winner import write_winner
+from suffice.errors import ConfigError, check_known, unknown
+from suffice.layers import Attention
 from suffice.ops.flops import register_flops
 from suffice.presets import PRESETS, preset, takes_length
-from suffice.recipes import SCALES
 from suffice.spec import AttentionSpec
+from suffice.train.recipes import SCALES
 from suffice.utils.machine import machine_facts, software_versions, source_commit
 from suffice.utils.progress import Progress, show
 from suffice.utils.records import Axis, is_whole

@@ -9,15 +9,15 @@ from typing import Any
 
 from rich.console import Console
 
-from suffice.data.rows import kind_of_file, plain_text, split_columns
-from suffice.data.table import COLUMNS
-from suffice.errors import ConfigError, DataError, check_known
 from suffice.comparison.compare import compare
 from suffice.comparison.metrics import METRICS, Margin
 from suffice.comparison.own_loop import OwnComparison
 from suffice.comparison.plan import MARGIN, Plan, check_several
-from suffice.recipes import recipe
-from suffice.recipes.own_data import TABLE, of_user, usual_folds, with_settings
+from suffice.data.rows import kind_of_file, plain_text, split_columns
+from suffice.data.table import COLUMNS
+from suffice.errors import ConfigError, DataError, check_known
+from suffice.train.recipes import recipe
+from suffice.train.recipes.own_data import TABLE, of_user, usual_folds, with_settings
 from suffice.utils.files import write_atomic
 
 DATA = "data.jsonl"  # in the folder of a comparison: the rows that Python held

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from suffice.data.files import digest, resolve
-from suffice.errors import ConfigError, check_known
 from suffice.comparison.metrics import MARGIN, METRICS
 from suffice.comparison.results import check_margin
 from suffice.comparison.sufficiency import FIRST
+from suffice.data.files import digest, resolve
+from suffice.errors import ConfigError, check_known
 from suffice.utils.files import RunFolder, changed_settings, flatten, read_record
 
 if TYPE_CHECKING:
-    from suffice.recipes import Recipe
+    from suffice.train.recipes import Recipe
 
 FILE = "plan.json"
 RAN = "ran.json"  # in the same folder, of a table of the papers
@@ -75,7 +75,7 @@ class Plan:
 
     def _check_folds(self) -> None:
         from suffice.data.table import HELD_OUT, check_folds
-        from suffice.recipes.own_data import TABLE
+        from suffice.train.recipes.own_data import TABLE
 
         options = dict(self.recipe.task_options)
         if self.recipe.task != TABLE:
@@ -93,7 +93,7 @@ class Plan:
 
     def data_options(self, seed: int) -> dict[str, Any]:
         """Return the options of the data that one seed is trained and tested on."""
-        from suffice.recipes.own_data import loadable
+        from suffice.train.recipes.own_data import loadable
 
         options = loadable(dict(self.recipe.task_options))
         return options if self.folds is None else options | {"folds": self.folds, "fold": seed}
@@ -241,7 +241,7 @@ def read_provenance(folder: Path) -> Provenance | None:
 
 def data_digest(recipe: Recipe) -> str | None:
     """Return the digest of the user's own files that a recipe reads, None if it reads none."""
-    from suffice.recipes.own_data import files_of
+    from suffice.train.recipes.own_data import files_of
 
     digests = [digest(resolve(path)) for path in files_of(recipe)]
     return " ".join(digests) or None
@@ -249,7 +249,7 @@ def data_digest(recipe: Recipe) -> str | None:
 
 def check_data(folder: Path, expected: str | None, recipe: Recipe) -> None:
     """Refuse a folder whose cells were trained on other files of the user's."""
-    from suffice.recipes.own_data import files_of
+    from suffice.train.recipes.own_data import files_of
 
     if expected != data_digest(recipe):
         raise ConfigError(
@@ -269,7 +269,7 @@ def describe_for_others(recipe: Recipe) -> dict[str, Any]:
     This is what goes into the folder of a model, which is made to be passed on: where the files lay
     is nobody else's business, and which files they were can still be checked by their digest.
     """
-    from suffice.recipes.own_data import files_of
+    from suffice.train.recipes.own_data import files_of
 
     files, described = set(files_of(recipe)), describe(recipe)
     described["task_options"] = [

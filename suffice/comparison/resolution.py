@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from suffice.data.survey import Survey
 from suffice.comparison.metrics import metric_of
 from suffice.comparison.plan import Plan, describe, same_training
 from suffice.comparison.results import Results
 from suffice.comparison.scores import MIN_SEEDS, Scores, difference_table
 from suffice.comparison.sufficiency import LEVEL, USUAL, level
 from suffice.comparison.two_way_interval import ROWS_OVERLAP, quantile
-from suffice.recipes import recipe
+from suffice.data.survey import Survey
+from suffice.train.recipes import recipe
 from suffice.utils.files import packaged
 
 EVIDENCE = ("measure", "advise", "evidence.json")  # what the published comparisons show

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote, unquote
 
+from suffice.comparison.answers import BAG, Answers, Key, path_of, read_answers
 from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError, check_known
-from suffice.comparison.answers import BAG, Answers, Key, path_of, read_answers
-from suffice.recipes import SCALES
+from suffice.train.recipes import SCALES
 from suffice.utils.files import read_json, read_record, write_json
 from suffice.utils.records import decode, encode
 

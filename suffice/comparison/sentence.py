@@ -36,7 +36,7 @@ from suffice.comparison.verdict import (
     Comparison,
     Verdict,
 )
-from suffice.recipes import SCALES, SMALL
+from suffice.train.recipes import SCALES, SMALL
 from suffice.utils.records import encode
 from suffice.utils.statistics import Summary
 

@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from suffice.errors import ConfigError
 from suffice.comparison.results import Results
 from suffice.comparison.two_way_interval import EXACT, Estimate
+from suffice.errors import ConfigError
 
 LEVEL = 0.95  # confidence behind "suffices", over all mechanisms that could be named together
 TAIL, TAIL_WEIGHT = 0.05, 8.0  # skewness of a mean to allow for, and what each unit beyond widens

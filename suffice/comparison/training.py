@@ -15,6 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from suffice.comparison.answers import NONE, Answers, path_of, write_answers
+from suffice.comparison.metrics import METRICS
+from suffice.comparison.plan import Plan, describe_for_others
+from suffice.comparison.results import Cell, cell_path, write_cell
+from suffice.comparison.tuning import at_rate
 from suffice.data import Dataset, Split
 from suffice.data.dataset import ImagePreparation
 from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN, start_of
@@ -23,11 +28,6 @@ from suffice.data.translation import END
 from suffice.errors import DataError, check_known, installed_for
 from suffice.generate.translate import translate
 from suffice.layers import Attention
-from suffice.comparison.answers import NONE, Answers, path_of, write_answers
-from suffice.comparison.metrics import METRICS
-from suffice.comparison.plan import Plan, describe_for_others
-from suffice.comparison.results import Cell, cell_path, write_cell
-from suffice.comparison.tuning import at_rate
 from suffice.models import folder as model_folder
 from suffice.models.composition import Composition
 from suffice.spec import AttentionSpec

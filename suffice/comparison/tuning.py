@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from suffice.data import Dataset
-from suffice.errors import StateError
 from suffice.comparison.plan import Plan
 from suffice.comparison.results import Tuned, cell_path
-from suffice.recipes import Recipe
+from suffice.data import Dataset
+from suffice.errors import StateError
 from suffice.train import Progress, fit, show
+from suffice.train.recipes import Recipe
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 

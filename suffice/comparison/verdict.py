@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from suffice.errors import ConfigError, check_known
 from suffice.comparison.floors import Floor, floor_of
 from suffice.comparison.metrics import Metric
 from suffice.comparison.results import Cell, Results, check_margin
@@ -45,6 +44,7 @@ from suffice.comparison.sufficiency import (
     too_few_rows,
 )
 from suffice.comparison.two_way_interval import EXACT, Estimate, bounded
+from suffice.errors import ConfigError, check_known
 from suffice.utils.statistics import (
     Pairing,
     Summary,

@@ -13,9 +13,9 @@ from suffice.choose.bench import (
     resident,
     run_of,
 )
+from suffice.comparison import bench as bench_module
 from suffice.errors import ConfigError
 from suffice.generate import generate
-from suffice.comparison import bench as bench_module
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.ops.native import library
 from suffice.testing import assert_close

@@ -18,7 +18,7 @@ from suffice.choose.timing import (
 )
 from suffice.data import load
 from suffice.errors import DataError
-from suffice.recipes import RECIPES, recipe
+from suffice.train.recipes import RECIPES, recipe
 
 DIGITS = base_of(Request(task="image", model="digits_vit"))
 

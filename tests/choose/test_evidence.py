@@ -10,11 +10,11 @@ from suffice.choose import Composition, Request, base_of
 from suffice.choose import evidence as module
 from suffice.choose.evidence import Library, evidence_of, read_evidence
 from suffice.choose.request import Candidate
-from suffice.errors import DataError
 from suffice.comparison.plan import Plan
 from suffice.comparison.results import write_results
-from suffice.recipes import recipe
-from suffice.recipes.own_data import with_settings
+from suffice.errors import DataError
+from suffice.train.recipes import recipe
+from suffice.train.recipes.own_data import with_settings
 from tests.comparison.synthetic import from_accuracies, recall_results
 
 from .worlds import evidence, lm_base

@@ -18,13 +18,13 @@ import torch
 
 from suffice.cli import main
 from suffice.cli.terminal import resume_command
-from suffice.data import vision
-from suffice.errors import StateError
 from suffice.comparison import Results
 from suffice.comparison import compare as measuring
 from suffice.comparison import training as trainer
 from suffice.comparison.results import read_results
 from suffice.comparison.verdict import OPEN
+from suffice.data import vision
+from suffice.errors import StateError
 from suffice.presets import PRESETS
 from tests.cli.documented import check
 
@@ -61,7 +61,9 @@ def whole(tmp_path_factory):
         patch.setattr(sys, "argv", ["suffice", *SHORT, "--out", str(folder), "--quiet"])
         patch.setattr(measuring, "ROUNDS", 2)
         patch.setattr(measuring, "SAMPLE_SECONDS", 1e-4)
-        patch.setattr(import_module("suffice.comparison.report.page"), "draw_figures", lambda *_: {})
+        patch.setattr(
+            import_module("suffice.comparison.report.page"), "draw_figures", lambda *_: {}
+        )
         with pytest.raises(SystemExit) as end:
             main()
     assert end.value.code == OPEN

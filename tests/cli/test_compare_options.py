@@ -14,10 +14,10 @@ from suffice.cli.compare import (
     new_folder,
     parse_heads,
 )
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.jobs import Execution
 from suffice.comparison.plan import Plan, read_plan
-from suffice.recipes import digits_vit, imdb, mnist_v2
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import digits_vit, imdb, mnist_v2
 from suffice.utils.grammar import split_list
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")

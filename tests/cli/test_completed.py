@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.cli import _load
-from suffice.recipes import LM_RECIPES
+from suffice.train.recipes import LM_RECIPES
 
 
 def of(verb, parameter):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from suffice.cli.compare import CompareOptions
-from suffice.data.files import digest
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.plan import read_plan
 from suffice.comparison.results import read_results
-from suffice.recipes import recipe
+from suffice.data.files import digest
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import recipe
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from suffice import recipes
-from suffice.data import vision
 from suffice.comparison.plan import read_plan
 from suffice.comparison.results import read_results
-from suffice.recipes import SMALL, digits_vit
+from suffice.data import vision
+from suffice.train.recipes import SMALL, digits_vit
 
 SHORT = ("--mechanisms", "standard,efficient", "--seeds", "1", "--epochs", "1", "--quiet")
 

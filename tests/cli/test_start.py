@@ -14,16 +14,16 @@ import torch
 
 import suffice as library
 from suffice.cli.compare import CompareOptions
+from suffice.comparison.plan import read_plan
+from suffice.comparison.results import read_results
+from suffice.comparison.training import CellFiles, write_model
 from suffice.data import load
 from suffice.data.files import digest
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.kernels import Elu
-from suffice.comparison.plan import read_plan
-from suffice.comparison.results import read_results
-from suffice.comparison.training import CellFiles, write_model
 from suffice.models.architectures.hugging_face import tensors_for
 from suffice.patterns import Full, Window
-from suffice.recipes.own_data import loadable
+from suffice.train.recipes.own_data import loadable
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

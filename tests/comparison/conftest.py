@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from suffice.comparison.plan import Plan
-from suffice.recipes import Recipe, recipe
+from suffice.train.recipes import Recipe, recipe
 
 
 def quick(name: str = "digits_vit", *, scale: str = "paper", epochs: int = 1) -> Recipe:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from suffice.data.survey import Survey
 from suffice.comparison.results import Cell, Results, Speed
+from suffice.data.survey import Survey
 
 # mechanism: parameters of a layer, FLOPs, true test accuracy, latency in seconds, peak bytes
 MECHANISMS = {

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suffice.data import load
-from suffice.data.reviews import words
 from suffice.comparison.answers import BAG
 from suffice.comparison.bag_of_words import bag_of_words
 from suffice.comparison.compare import _refuse_behind
 from suffice.comparison.results import find_cells, read_results
+from suffice.data import load
+from suffice.data.reviews import words
 from tests.cli.conftest import suffice  # noqa: F401 - a fixture
 
 PLACES = ["oslo", "rome", "lima"]
@@ -55,7 +55,9 @@ def test_answers_are_those_of_scikit_learn(table, options):
 
 
 def test_a_comparison_that_words_beat_stops_after_seed_0(suffice, brief, monkeypatch, table):  # noqa: F811
-    monkeypatch.setattr(import_module("suffice.comparison.compare"), "_refuse_behind", _refuse_behind)
+    monkeypatch.setattr(
+        import_module("suffice.comparison.compare"), "_refuse_behind", _refuse_behind
+    )
     options = ("--set", "learning_rate=1e-9", "--epochs", 1, "--seeds", 3)
     options += ("--data", table, "--mechanisms", "efficient,standard")
     stopped = suffice("compare", *options, "--out", "run")

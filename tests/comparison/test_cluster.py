@@ -15,11 +15,11 @@ import torch
 from rich.console import Console
 
 import suffice
-from suffice.errors import ConfigError
 from suffice.comparison import jobs as module
 from suffice.comparison import judge
 from suffice.comparison.jobs import CellJob, Execution, Pool, RayTasks, pool, train_one
 from suffice.comparison.results import cell_path, read_cell
+from suffice.errors import ConfigError
 from suffice.utils.torch_compat import threads
 
 from .conftest import RecordingDisplay, quick

@@ -10,8 +10,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from suffice.data import Dataset, Split, load
-from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.comparison import compare as module
 from suffice.comparison import judge, notes
 from suffice.comparison import training as trainer
@@ -20,10 +18,12 @@ from suffice.comparison.jobs import Execution
 from suffice.comparison.plan import Plan, run_folder
 from suffice.comparison.results import cell_path, read_cell, read_results
 from suffice.comparison.training import CellFiles, typical
+from suffice.data import Dataset, Split, load
+from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.models import ClassifierConfig, LMConfig, ViT, ViTConfig
 from suffice.models import folder as folder_of_model
-from suffice.recipes import Recipe
 from suffice.train import Interrupted, Training, evaluate
+from suffice.train.recipes import Recipe
 from suffice.utils.progress import Display
 
 TINY = Recipe(

@@ -11,8 +11,6 @@ import torch
 from rich.console import Console
 from scipy.stats import f, norm, t
 
-from suffice.data import Dataset, Split, load
-from suffice.data.survey import survey
 from suffice.comparison import judge, notes, sentence
 from suffice.comparison.answers import Answers
 from suffice.comparison.console import data_summary, print_report, seeds_needed
@@ -20,7 +18,9 @@ from suffice.comparison.plan import Plan
 from suffice.comparison.resolution import EVIDENCE, after_two_seeds, before_training
 from suffice.comparison.results import Speed
 from suffice.comparison.sufficiency import UNLEARNED, level
-from suffice.recipes import recipe
+from suffice.data import Dataset, Split, load
+from suffice.data.survey import survey
+from suffice.train.recipes import recipe
 from suffice.utils.files import packaged
 from tests.comparison.synthetic import from_accuracies, make_cell, make_results
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from suffice.data.survey import Survey
 from suffice.comparison import judge, verdict_record
 from suffice.comparison.cost_to_target import (
     effort_of,
@@ -17,6 +16,7 @@ from suffice.comparison.cost_to_target import (
     ratio_to,
 )
 from suffice.comparison.report.tables import Tables
+from suffice.data.survey import Survey
 
 from .synthetic import make_cell, make_results
 

@@ -11,9 +11,6 @@ import pytest
 import torch
 from PIL import Image
 
-from suffice.data import Dataset, Split, load
-from suffice.data.survey import survey
-from suffice.errors import DataError
 from suffice.comparison.answers import Answers
 from suffice.comparison.disagreements import (
     LONGEST,
@@ -26,6 +23,9 @@ from suffice.comparison.disagreements import (
 )
 from suffice.comparison.report import write_report
 from suffice.comparison.verdict import judge
+from suffice.data import Dataset, Split, load
+from suffice.data.survey import survey
+from suffice.errors import DataError
 
 from .synthetic import make_cell, make_results
 

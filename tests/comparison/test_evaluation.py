@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from suffice import preset
-from suffice.errors import ConfigError
 from suffice.comparison.evaluation import (
     ALARM,
     FAILED,
@@ -27,6 +26,7 @@ from suffice.comparison.evaluation import (
     sees_pairs,
     state_bytes,
 )
+from suffice.errors import ConfigError
 from suffice.mixing import Alignment
 from suffice.models import LMConfig, configuration
 from suffice.patterns import Causal, Global, Window

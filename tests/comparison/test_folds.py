@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from suffice.cli.compare import CompareOptions
-from suffice.data import load
-from suffice.data.dataset import folds_of_keys
-from suffice.errors import ConfigError
 from suffice.comparison import judge
 from suffice.comparison.answers import Answers, joined, read_answers, spread, write_answers
 from suffice.comparison.plan import read_plan
 from suffice.comparison.sentence import notes, sentence
 from suffice.comparison.two_way_interval import Sampling, estimate_folds
+from suffice.data import load
+from suffice.data.dataset import folds_of_keys
+from suffice.errors import ConfigError
 from tests.comparison.synthetic import make_cell, make_results
 
 DESIGNS = pytest.mark.parametrize(("folds", "classes"), [(2, 2), (3, 5), (5, 3), (7, 2)])
@@ -140,7 +140,7 @@ def test_a_small_table_has_as_many_folds_as_seeds(tmp_path, monkeypatch):
             plan_of(path, folds=5, **wrong)
     with pytest.raises(ConfigError, match="folds=5: task digits has a test part"):
         CompareOptions(task="digits", folds=5).plan()
-    monkeypatch.setattr("suffice.recipes.own_data.FOLDS_BELOW", 103)
+    monkeypatch.setattr("suffice.train.recipes.own_data.FOLDS_BELOW", 103)
     assert plan_of(path).folds is None
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from suffice.data.survey import Survey
 from suffice.comparison.answers import Answers
 from suffice.comparison.console import print_report
 from suffice.comparison.results import Results, Speed
 from suffice.comparison.verdict import judge
+from suffice.data.survey import Survey
 
 from .synthetic import from_accuracies, make_cell, make_results, realistic
 

@@ -19,8 +19,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from suffice.data import load
-from suffice.errors import ConfigError, DataError, StateError
 from suffice.comparison import jobs as module
 from suffice.comparison.jobs import (
     CellJob,
@@ -35,8 +33,10 @@ from suffice.comparison.jobs import (
 from suffice.comparison.plan import Plan
 from suffice.comparison.results import cell_path, read_cell
 from suffice.comparison.training import train_cell
-from suffice.recipes import RECIPES
+from suffice.data import load
+from suffice.errors import ConfigError, DataError, StateError
 from suffice.train import Silent
+from suffice.train.recipes import RECIPES
 from suffice.utils.torch_compat import threads
 
 from .conftest import RecordingDisplay, quick, timeless

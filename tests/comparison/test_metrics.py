@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from suffice.data.survey import Survey
-from suffice.errors import ConfigError
 from suffice.comparison.answers import (
     Answers,
     from_scores,
@@ -24,6 +22,8 @@ from suffice.comparison.metrics import (
     share_metric,
     value_in,
 )
+from suffice.data.survey import Survey
+from suffice.errors import ConfigError
 
 from .synthetic import make_cell
 

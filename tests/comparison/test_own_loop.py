@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 import suffice
-from suffice.errors import ConfigError
 from suffice.comparison import judge, notes
 from suffice.comparison.answers import path_of, read_answers
 from suffice.comparison.own_loop import AttentionMaker
 from suffice.comparison.report import tables
 from suffice.comparison.results import cell_path, read_results
+from suffice.errors import ConfigError
 from suffice.presets import preset
 
 from .synthetic import make_cell, make_results

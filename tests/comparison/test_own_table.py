@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import suffice
+from suffice.comparison.own_table import DATA, compare_data
 from suffice.data import load
 from suffice.data.table import read_files
 from suffice.errors import ConfigError, DataError
-from suffice.comparison.own_table import DATA, compare_data
-from suffice.recipes import recipe
-from suffice.recipes.own_data import loadable, of_user
 from suffice.text import BPE
+from suffice.train.recipes import recipe
+from suffice.train.recipes.own_data import loadable, of_user
 
 TEXTS = [f"word{n} {'good' if n % 2 else 'bad'} film" for n in range(120)]
 LABELS = ["yes" if n % 2 else "no" for n in range(120)]

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.plan import Plan, data_digest, describe, describe_for_others, read_plan
 from suffice.comparison.results import write_cell
-from suffice.recipes import RECIPES, digits_vit, mnist_v2
-from suffice.recipes import recipe as named
-from suffice.recipes.own_data import of_user
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import RECIPES, digits_vit, mnist_v2
+from suffice.train.recipes import recipe as named
+from suffice.train.recipes.own_data import of_user
 
 from .synthetic import make_cell
 

@@ -11,9 +11,6 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
-from suffice.data import load
-from suffice.data.survey import survey
-from suffice.errors import ConfigError
 from suffice.comparison.report.plots import (
     FIGURES,
     average,
@@ -24,6 +21,9 @@ from suffice.comparison.report.plots import (
     tradeoff,
 )
 from suffice.comparison.verdict import judge
+from suffice.data import load
+from suffice.data.survey import survey
+from suffice.errors import ConfigError
 from suffice.utils.canvas import (
     COLOURS,
     DPI,

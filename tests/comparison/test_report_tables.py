@@ -6,7 +6,6 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.console import print_report
 from suffice.comparison.report.tables import (
     bounds,
@@ -21,6 +20,7 @@ from suffice.comparison.report.tables import (
 )
 from suffice.comparison.results import Cell, read_cell, write_cell
 from suffice.comparison.verdict import judge
+from suffice.errors import ConfigError, DataError
 from suffice.utils.records import decode, encode
 from suffice.utils.statistics import summarise
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.results import Results, Speed, check_margin
+from suffice.errors import ConfigError, DataError
 
 from .synthetic import make_cell, make_results, realistic
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.errors import ConfigError, DataError
 from suffice.comparison import judge, verdict_record
 from suffice.comparison.report.page import page
 from suffice.comparison.report.plots import draw_figures
 from suffice.comparison.report.tables import tables
 from suffice.comparison.results import Results
-from suffice.recipes import SMALL
+from suffice.errors import ConfigError, DataError
+from suffice.train.recipes import SMALL
 
 from .synthetic import make_cell, make_results, realistic
 

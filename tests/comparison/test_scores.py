@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from suffice import preset
-from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
-from suffice.errors import ConfigError
 from suffice.comparison import training
 from suffice.comparison.training import SCORES, Trained, check_scores, scores_of
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
+from suffice.errors import ConfigError
 from suffice.models import TranslatorConfig
 from suffice.train import EvaluationScore, evaluate
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from suffice.data import load
 from suffice.comparison import compare as module
 from suffice.comparison.compare import choose_execution
 from suffice.comparison.jobs import Execution
+from suffice.data import load
 from tests.comparison.test_compare import TINY, plan
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from suffice.errors import DataError
 from suffice.comparison.results import (
     cell_path,
     read_cell,
@@ -14,6 +13,7 @@ from suffice.comparison.results import (
     write_cell,
     write_results,
 )
+from suffice.errors import DataError
 from suffice.utils.files import write_atomic
 
 from .synthetic import make_cell, make_results, realistic

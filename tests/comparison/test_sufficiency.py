@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from suffice.errors import ConfigError
 from suffice.comparison.sufficiency import FIRST, level, most_seeds
 from suffice.comparison.verdict import judge
+from suffice.errors import ConfigError
 
 from .synthetic import from_accuracies
 

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from suffice.data import load
-from suffice.errors import ConfigError, StateError
 from suffice.comparison import compare as module
 from suffice.comparison import judge, tuning
 from suffice.comparison.compare import compare
@@ -18,6 +16,8 @@ from suffice.comparison.report import tables
 from suffice.comparison.results import read_results
 from suffice.comparison.sentence import notes
 from suffice.comparison.tuning import Trial
+from suffice.data import load
+from suffice.errors import ConfigError, StateError
 from suffice.train import Epoch, Interrupted
 
 from .test_compare import TINY, plan

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from suffice.errors import ConfigError
 from suffice.comparison.two_way_interval import (
     ALIKE,
     UNSEEN,
@@ -17,6 +16,7 @@ from suffice.comparison.two_way_interval import (
     estimate_unpaired,
     rounded,
 )
+from suffice.errors import ConfigError
 
 
 def table(seeds: int, rows: int, *, row: float = 0.0, seed: float = 0.0, draw: int = 0):

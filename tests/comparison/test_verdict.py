@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import fisher_exact
 
-from suffice.errors import ConfigError
 from suffice.comparison.answers import Answers, from_scores
 from suffice.comparison.results import Speed
 from suffice.comparison.sufficiency import CAP, UNLEARNED, decide, level, more_seeds
@@ -16,6 +15,7 @@ from suffice.comparison.training import CellFiles
 from suffice.comparison.two_way_interval import estimate
 from suffice.comparison.verdict import ALPHA, _decided, hopeless, judge
 from suffice.comparison.winner import why, write_winner
+from suffice.errors import ConfigError
 from suffice.utils.statistics import half_width, upper_rate
 
 from .synthetic import from_accuracies, make_cell, make_results, make_survey

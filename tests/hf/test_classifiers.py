@@ -16,12 +16,12 @@ from transformers import (
 
 import suffice
 import suffice.hf  # noqa: F401 - registers the classes
-from suffice.data import load as load_data
 from suffice.comparison.training import write_model
+from suffice.data import load as load_data
 from suffice.models import ClassifierConfig, folder
 from suffice.presets import PRESETS, preset, takes_length
-from suffice.recipes import recipe
 from suffice.text import BPE, Words
+from suffice.train.recipes import recipe
 
 WORDS = ("<pad>", "<start>", "<unknown>", "good", "bad", "dress", "fits")
 TEXTS = ["Good dress!", "bad, bad dress; never fits", "fits " * 20, ""]

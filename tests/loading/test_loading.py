@@ -11,20 +11,20 @@ from PIL import Image
 from rich.console import Console
 
 import suffice
-from suffice.data import load as load_data
-from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.loading import ImageClassifier, LanguageModel, TextClassifier, TextTranslator
 from suffice.comparison import judge
 from suffice.comparison.compare import compare
 from suffice.comparison.plan import Plan
 from suffice.comparison.training import write_model
 from suffice.comparison.winner import snippets, write_winner
+from suffice.data import load as load_data
+from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.loading import ImageClassifier, LanguageModel, TextClassifier, TextTranslator
 from suffice.models import ClassifierConfig, LMConfig, folder
 from suffice.presets import preset
-from suffice.recipes import recipe
-from suffice.recipes.own_data import of_user
 from suffice.text import Characters, Words
 from suffice.train.evaluate import ModelInputs
+from suffice.train.recipes import recipe
+from suffice.train.recipes.own_data import of_user
 
 TEXTS = [f"item {n % 7} is {'very good' if n % 2 else 'quite bad'}" for n in range(80)]
 

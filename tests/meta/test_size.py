@@ -17,9 +17,9 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_379, 73_166
+MOST_LINES, MOST_TEST_LINES = 74_386, 73_172
 MOST_SIBLING_LINES = 11_500  # of all siblings together
-MOST_TOOL_LINES = 4_057
+MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 311, 173
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
 MOST_DATA_BYTES = 108_672
@@ -51,7 +51,7 @@ LINES = {
     "spec": 937,
     "testing": 992,
     "text": 2375,
-    "train": 2681,
+    "train": 4195,
     "utils": 2633,
     "view": 1496,
 }

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, DataError
-from suffice.recipes import recipe
 from suffice.text import text
+from suffice.train.recipes import recipe
 
 
 @pytest.fixture

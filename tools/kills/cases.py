@@ -162,8 +162,8 @@ def _planned(place: Path) -> object:
 
 
 def _short_timing() -> None:
-    from suffice.convert.search import timing
     from suffice.comparison import compare
+    from suffice.convert.search import timing
 
     timing.ROUNDS, timing.SECONDS = 3, 1e-4
     import_module("suffice.convert.search.search").ROUNDS = 4

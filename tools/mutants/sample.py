@@ -14,12 +14,13 @@ from statistics import median
 from tools.mutants.operators import ROOT
 
 RIM = (
-    "comparison/external comparison/own_table.py comparison/own_loop.py comparison/results.py sklearn.py "
-    "data/table.py cli/fits.py cli/verdict.py models/pretrained.py hf/acceleration "
+    "comparison/external comparison/own_table.py comparison/own_loop.py comparison/results.py "
+    "sklearn.py data/table.py cli/fits.py cli/verdict.py models/pretrained.py hf/acceleration "
     "convert/transfer.py loading/predictions.py"
 )
 PACKAGES = (
-    "comparison convert layers ops kernels memory generate models/gguf_format quantise encoders " + RIM
+    "comparison convert layers ops kernels memory generate models/gguf_format quantise encoders "
+    + RIM
 )
 TIMES, NEW = 3, 0.25  # how often bugs of the rim and of new files are drawn; the share that is new
 # drawings: their constants are places on paper

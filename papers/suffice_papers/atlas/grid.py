@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from suffice.errors import ConfigError
 from suffice.comparison.recall import MAX_SEEDS, RECALL, Solved
 from suffice.comparison.results import Cell, Results
+from suffice.errors import ConfigError
 from suffice.models import TranslatorConfig
 from suffice.models.kinds import Sizes
 from suffice.presets import PRESETS
-from suffice.recipes import Recipe, recipe
+from suffice.train.recipes import Recipe, recipe
 from suffice_papers.atlas.recipes import HEADS, SOLVED, TASKS
 from suffice_papers.tables import BASELINE, CLASSES, PERPLEXITY, SEEDS, Table, of_cells
 

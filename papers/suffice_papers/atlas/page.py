@@ -10,7 +10,7 @@ from typing import Any
 from suffice.comparison.recall import RECALL, UNSOLVED
 from suffice.comparison.report.sheet import Column, Sheet, sheet_of
 from suffice.comparison.sufficiency import FAILS, SUFFICES, UNDECIDED
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice.utils.canvas import svg
 from suffice.utils.files import write_atomic
 from suffice_papers.atlas.averages import Average, averages

@@ -14,7 +14,7 @@ from typing import Any
 
 from suffice.models import ClassifierConfig, LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.kinds import Sizes
-from suffice.recipes.base import Recipe
+from suffice.train.recipes.base import Recipe
 from suffice.train.settings import Training
 
 HEADS = 4

@@ -21,7 +21,7 @@ from suffice.comparison.sufficiency import (
     UNLEARNED,
 )
 from suffice.comparison.verdict import Verdict, hopeless, is_improving, judge
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice.utils.statistics import Summary, summarise
 from suffice_papers.atlas.grid import NAMES, atlas_table, label, table_of, twins
 from suffice_papers.atlas.recipes import HEADS, SOLVED
@@ -48,8 +48,8 @@ class Standing:
     # quality of Standard above that of learning nothing; None where that is not known
     gain: float | None = None
     solved: Solved | None = None  # seeds that solved a task of recall; None on real data
-    # the word of `suffice.comparison.verdict` or `suffice.comparison.recall`, of this pair by itself: no
-    # other mechanism widens its interval
+    # as `suffice.comparison.verdict` or `.recall` finds it for this pair alone: no other mechanism
+    # widens its interval
     verdict: str
     is_open: bool = False  # whether a further seed may decide
     improving: bool = False  # whether most seeds were best in their last epoch

@@ -9,7 +9,7 @@ import pytest
 from suffice.comparison.resolution import EVIDENCE
 from suffice.comparison.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from suffice.presets import PRESETS
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice.utils.statistics import Summary
 from suffice_papers.advice import spreads, text
 from suffice_papers.atlas.averages import averages

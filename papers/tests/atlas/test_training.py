@@ -10,7 +10,7 @@ from rich.console import Console
 from suffice.comparison.jobs import Execution
 from suffice.comparison.results import write_cell
 from suffice.comparison.tuning import FIRST_SEED, trial_path
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 from suffice_papers.atlas import grid, training
 from suffice_papers.atlas.grid import atlas_table
 from suffice_papers.atlas.recipes import ATLAS

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from suffice.errors import ConfigError
 from suffice.comparison.results import Results
 from suffice.comparison.scores import MIN_SEEDS
+from suffice.errors import ConfigError
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 

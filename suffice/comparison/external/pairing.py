@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from suffice.errors import ConfigError, DataError, check_known
 from suffice.comparison.answers import Answers, from_scores
 from suffice.comparison.external.runs import RowNames, Run, Source, Values
 from suffice.comparison.metrics import HIGHER, LOWER, MARGIN, Margin
@@ -25,6 +24,7 @@ from suffice.comparison.results import (
 )
 from suffice.comparison.scores import MIN_ROWS, MIN_SEEDS
 from suffice.comparison.sentence import several
+from suffice.errors import ConfigError, DataError, check_known
 
 FALLING = {
     *("loss", "nll", "perplexity", "ppl", "bpb", "bpc", "bits", "error", "err", "rmse", "mae"),

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from suffice.comparison.external.runs import RowNames, Run, Source, number_of, seed_in
+from suffice.comparison.metrics import HIGHER, LOWER
 from suffice.data.files import lines
 from suffice.data.rows import (
     decode_lines,
@@ -24,8 +26,6 @@ from suffice.data.rows import (
     refuse_columns,
 )
 from suffice.errors import ConfigError, DataError, check_known
-from suffice.comparison.external.runs import RowNames, Run, Source, number_of, seed_in
-from suffice.comparison.metrics import HIGHER, LOWER
 from suffice.utils.files import parse_json, read_json
 from suffice.utils.grammar import split_list
 

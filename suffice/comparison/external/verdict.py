@@ -15,7 +15,6 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from suffice.errors import ConfigError, DataError, unknown
 from suffice.comparison import report
 from suffice.comparison.console import WIDTH, document, print_report, print_screen
 from suffice.comparison.external.looks import Look, check_looks, keep, opened
@@ -36,7 +35,14 @@ from suffice.comparison.report.page import notebook_html
 from suffice.comparison.report.sheet import Column, Sheet, sheet_of
 from suffice.comparison.results import Results, read_results
 from suffice.comparison.scores import MIN_SEEDS, Scores, metric_in
-from suffice.comparison.sentence import decision, interval, notes, outcome_of, sentence, verdict_record
+from suffice.comparison.sentence import (
+    decision,
+    interval,
+    notes,
+    outcome_of,
+    sentence,
+    verdict_record,
+)
 from suffice.comparison.sufficiency import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
 from suffice.comparison.two_way_interval import estimate_unpaired
 from suffice.comparison.verdict import (
@@ -49,6 +55,7 @@ from suffice.comparison.verdict import (
     judge,
     judge_together,
 )
+from suffice.errors import ConfigError, DataError, unknown
 from suffice.utils.statistics import Summary
 
 MEAN_OF_TASKS = (

@@ -10,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from suffice.data.survey import Survey
 from suffice.comparison.disagreements import Disagreement, read_disagreements
 from suffice.comparison.report.plots import FIGURES, difference_plot, draw_figures, save_figures
 from suffice.comparison.report.sheet import Sheet
@@ -19,6 +18,7 @@ from suffice.comparison.results import Results
 from suffice.comparison.sentence import notes, sentence
 from suffice.comparison.verdict import ALPHA, Verdict
 from suffice.comparison.winner import Snippet, snippets
+from suffice.data.survey import Survey
 from suffice.utils.canvas import colours_by_theme, png, svg
 from suffice.utils.files import write_atomic
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from suffice.errors import check_known
 from suffice.comparison.metrics import LARGEST, METRICS, Metric
 from suffice.comparison.report.tables import drawn_ends, quality_floors, seconds, validation_floors
 from suffice.comparison.results import Cell, Results
 from suffice.comparison.scores import MIN_SEEDS
 from suffice.comparison.sentence import count_heads, label
 from suffice.comparison.verdict import Comparison, Verdict, cost_of
+from suffice.errors import check_known
 from suffice.utils.canvas import (
     BAND,
     FAINT,

@@ -24,7 +24,7 @@ from suffice.comparison.results import ROWS_ALONE, Cell, Results, Tuned
 from suffice.comparison.scores import MIN_SEEDS, Scores
 from suffice.comparison.sentence import decision, label, percentage
 from suffice.comparison.verdict import ALPHA, Comparison, Verdict
-from suffice.recipes import SCALES, SMALL
+from suffice.train.recipes import SCALES, SMALL
 from suffice.utils.grammar import format_quantity
 from suffice.utils.statistics import Summary, summarise
 from suffice.utils.timing import summarise_times

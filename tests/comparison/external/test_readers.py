@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import suffice
-from suffice.errors import ConfigError, DataError
 from suffice.comparison import judge, sentence
 from suffice.comparison.external.readers import kind_of
 from suffice.comparison.results import write_results
+from suffice.errors import ConfigError, DataError
 from tests.comparison.synthetic import from_accuracies
 
 DATA = Path(__file__).parent / "data"

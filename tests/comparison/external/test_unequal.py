@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 import suffice
-from suffice.errors import ConfigError
 from suffice.comparison.results import write_results
+from suffice.errors import ConfigError
 from tests.comparison.external.test_readers import log, only
 from tests.comparison.external.test_verdict import ends
 from tests.comparison.synthetic import from_accuracies

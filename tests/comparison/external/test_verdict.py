@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import suffice
-from suffice.errors import ConfigError, DataError
 from suffice.comparison.sufficiency import UNLEARNED
+from suffice.errors import ConfigError, DataError
 
 RNG = np.random.default_rng(5)
 OLD = RNG.normal(0.80, 0.004, 6).tolist()

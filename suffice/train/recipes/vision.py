@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from suffice.models import ViTConfig
-from suffice.recipes.base import Recipe
+from suffice.train.recipes.base import Recipe
 from suffice.train.settings import Training
 
 

@@ -18,9 +18,9 @@ from suffice.errors import ConfigError, DataError, check_known, unknown
 from suffice.models import ViTConfig
 from suffice.models.pretrained import classifier_of
 from suffice.ops.dispatch import capabilities
-from suffice.recipes.base import Recipe
-from suffice.recipes.text import classifier
 from suffice.text import BPE, Tokenizer, load_tokenizer
+from suffice.train.recipes.base import Recipe
+from suffice.train.recipes.text import classifier
 from suffice.train.settings import Training
 from suffice.utils import hub
 
@@ -138,7 +138,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
             drop_missing, encoding; tokenizer, see `TOKENIZERS`; and start, see `_started`.
 
     Example:
-        >>> from suffice.recipes.text import amazon
+        >>> from suffice.train.recipes.text import amazon
         >>> files_of(of_user(amazon(), "all.jsonl.gz")), files_of(amazon())
         (['all.jsonl.gz'], [])
     """

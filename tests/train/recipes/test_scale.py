@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.recipes import (
+from suffice.train.recipes import (
     RECIPES,
     SCALES,
     SMALL,

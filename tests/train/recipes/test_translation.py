@@ -7,7 +7,7 @@ from suffice.errors import ConfigError
 from suffice.generate.translate import translate
 from suffice.layers import Attention
 from suffice.presets import PRESETS, is_always_causal
-from suffice.recipes import recipe
+from suffice.train.recipes import recipe
 
 # what looks at positions of one text cannot look at another one
 ONE_TEXT = (

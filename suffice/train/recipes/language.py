@@ -8,8 +8,8 @@ from typing import Any
 from suffice.errors import check_known
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
 from suffice.models.configurations import Configured, attention_of
-from suffice.recipes.base import Scaled
 from suffice.train.language import LMTraining
+from suffice.train.recipes.base import Scaled
 
 SIZES = ("d_model", "depth", "mlp_width")  # which a configuration fixes
 NOT_SET = ("length", "vocabulary_size")  # of the model: the training and the tokenizer say them
@@ -57,7 +57,7 @@ class LMRecipe(Scaled):
             ConfigError: if a value is not legal; what is unknown here must be the mechanism's.
 
         Example:
-            >>> from suffice.recipes import shakespeare_char
+            >>> from suffice.train.recipes import shakespeare_char
             >>> shakespeare_char().changed({"steps": 10, "depth": 2, "warmup": 0}).training.steps
             10
         """

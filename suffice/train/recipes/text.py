@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from suffice.models import ClassifierConfig, TranslatorConfig
-from suffice.recipes.base import Recipe
+from suffice.train.recipes.base import Recipe
 from suffice.train.settings import Training
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.recipes import RECIPES, recipe
+from suffice.train.recipes import RECIPES, recipe
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 

@@ -14,8 +14,8 @@ from suffice.kernels import Elu, Softmax
 from suffice.models import LMConfig, TranslatorConfig, ViT
 from suffice.patterns import Causal, Full, Window
 from suffice.presets import PRESETS, mistral
-from suffice.recipes import RECIPES, TASK_RECIPES, recipe, recipe_names, recipe_of_task
 from suffice.testing import assert_close
+from suffice.train.recipes import RECIPES, TASK_RECIPES, recipe, recipe_names, recipe_of_task
 
 NAMES = list(RECIPES)
 TEXT = [name for name in NAMES if isinstance(recipe(name).model, LMConfig)]
@@ -52,14 +52,16 @@ def test_every_task_has_a_recipe_on_it():
 
 
 def test_other_packages_are_asked_only_for_names_that_are_not_here(monkeypatch):
-    entry = EntryPoint("theirs", "suffice.recipes:digits_vit", "suffice.recipes")
+    entry = EntryPoint("theirs", "suffice.train.recipes:digits_vit", "suffice.recipes")
     brought = EntryPoints([entry])
-    monkeypatch.setattr("suffice.recipes.entry_points", lambda **wanted: brought.select(**wanted))
+    monkeypatch.setattr(
+        "suffice.train.recipes.entry_points", lambda **wanted: brought.select(**wanted)
+    )
     assert recipe("theirs", scale="paper") == recipe("digits_vit")
     assert recipe_names() == [*RECIPES, "theirs"]
     with pytest.raises(ConfigError, match="did you mean 'theirs'"):
         recipe("theirz")
-    monkeypatch.setattr("suffice.recipes.entry_points", pytest.fail)
+    monkeypatch.setattr("suffice.train.recipes.entry_points", pytest.fail)
     assert recipe("imdb").task == "imdb"
 
 

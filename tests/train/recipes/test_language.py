@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-import suffice.recipes as package
+import suffice.train.recipes as package
 from suffice.errors import ConfigError
-from suffice.recipes import LM_RECIPES, lm_recipe
 from suffice.text import CORPORA, Characters, TokenFile
 from suffice.train.language import fit_lm
+from suffice.train.recipes import LM_RECIPES, lm_recipe
 
 NAMES = list(LM_RECIPES)
 PARAMETERS = {  # at their tokenizers' vocabularies

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from suffice.models import LMConfig
-from suffice.recipes.base import Recipe
+from suffice.train.recipes.base import Recipe
 from suffice.train.settings import Training
 
 PLAYS = (("corpus", "tinyshakespeare"), ("tokenizer", "characters"), ("length", 64))

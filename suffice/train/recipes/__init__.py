@@ -11,8 +11,8 @@ from suffice.utils import ByName, attributes
 from suffice.utils.grammar import SCALES, SMALL
 
 if TYPE_CHECKING:
-    from suffice.recipes.base import Recipe
-    from suffice.recipes.language import LMRecipe
+    from suffice.train.recipes.base import Recipe
+    from suffice.train.recipes.language import LMRecipe
 
 _VISION = (
     "digits_vit",

@@ -5,9 +5,11 @@ A name is imported when it is first used, so that `suffice --help` need not wait
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from suffice.utils import ByName, attributes
+from suffice.utils.former import Former
 
 if TYPE_CHECKING:
     from suffice import masks
@@ -35,6 +37,7 @@ _NAMES = {
     "utils.torch_compat": ("threads",),
 }
 __getattr__ = attributes(__name__, ByName.of(__name__, _NAMES))
+sys.meta_path.insert(0, Former())
 
 __all__ = [
     "Attention",

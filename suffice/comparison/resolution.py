@@ -16,7 +16,7 @@ from suffice.data.survey import Survey
 from suffice.train.recipes import recipe
 from suffice.utils.files import packaged
 
-EVIDENCE = ("measure", "advise", "evidence.json")  # what the published comparisons show
+EVIDENCE = ("choose", "evidence.json")  # what the published comparisons show
 FIRST_SEEDS = 2  # after which the spread is known roughly
 BEST = 0.99  # accuracy that is seldom exceeded
 USUAL_SPREAD = 2.0  # that seeds differ by, as a multiple of what the test rows alone explain

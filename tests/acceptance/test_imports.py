@@ -64,7 +64,7 @@ def test_import_adds_only_the_standard_library_to_torch(session):
 
 
 @pytest.mark.parametrize(
-    "package", ["testing", "train", "measure", "data", "cli", "models", "text"]
+    "package", ["testing", "train", "comparison", "data", "cli", "models", "text"]
 )
 def test_import_leaves_the_rest_of_the_package_alone(session, package):
     modules = session[1].split()

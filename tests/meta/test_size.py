@@ -17,14 +17,14 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_386, 73_172
+MOST_LINES, MOST_TEST_LINES = 74_424, 73_192
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
-MOST_FILES, MOST_OPTIONS = 311, 173
+MOST_FILES, MOST_OPTIONS = 312, 173
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
 MOST_DATA_BYTES = 108_672
 LINES = {
-    ".": 1121,
+    ".": 1124,
     "cli": 4720,
     "convert": 5501,
     "data": 3552,
@@ -52,7 +52,7 @@ LINES = {
     "testing": 992,
     "text": 2375,
     "train": 4195,
-    "utils": 2633,
+    "utils": 2668,
     "view": 1496,
 }
 """By package; `.` holds the modules beside the packages."""

@@ -14,4 +14,4 @@ ENGINES = ("suffice", "llama.cpp", "vllm")
 @cache
 def table(name: str) -> dict[str, Any]:
     """Return a table of the package."""
-    return packaged("fits", f"{name}.json")
+    return packaged("choose", "fits", f"{name}.json")

@@ -29,6 +29,7 @@ from suffice.models import LM, checkpoint
 from suffice.utils.files import RunFolder, changed_settings, read_json, write_atomic
 
 CACHED_NUMBERS = 1 << 28  # of the original model's activations; more are computed again
+PROBABILITIES = 1 << 25  # of one tensor; a released model has 50,000 for each token
 FIT_NUMBERS = 1 << 27  # of the sums of fits in one pass
 
 Key = tuple[str, str]
@@ -45,8 +46,7 @@ class RowScores:
 
 @dataclass(frozen=True)
 class _Reference:
-    inputs: list[Tensor]  # of its blocks
-    log_probs: Tensor  # float64
+    inputs: list[Tensor]  # of its blocks, then of the final norm
     targets: Tensor
 
 
@@ -58,7 +58,7 @@ class Evaluator:
         self.names = [f"blocks.{number}.attention" for number in range(len(lm.blocks))]
         self.batches = [rows.to(lm.device) for rows in batches]
         tokens = sum(rows[:, 1:].numel() for rows in batches)
-        numbers = tokens * (lm.config.vocabulary_size + lm.config.d_model * len(lm.blocks))
+        numbers = tokens * lm.config.d_model * (len(lm.blocks) + 1)
         self.cached = (
             list(map(self._reference, self.batches)) if numbers <= CACHED_NUMBERS else None
         )
@@ -75,42 +75,50 @@ class Evaluator:
         makers = [spec.shares for spec in specs if spec.shares is not None]
         first = min([*places, *makers], default=len(self.names))
 
-        def log_probs(reference: _Reference, _rows: Tensor) -> Tensor:
-            if not places:
-                return reference.log_probs
+        def logits(reference: _Reference, _rows: Tensor) -> Iterator[Tensor]:
             x = reference.inputs[first]
             for block, shared in list(zip(blocks, shared_kv(specs), strict=True))[first:]:
                 x = block(x, shared=shared)
-            return self._log_probs(x)
+            return self._logits(x)
 
-        return self._scores(log_probs)
+        return self._scores(logits)
 
     @torch.inference_mode()
     def of_model(self, lm: LM) -> RowScores:
         """Return the scores of another model, in evaluation, that reads the same tokens."""
-        return self._scores(lambda _, rows: lm(rows[:, :-1]).double().log_softmax(dim=-1))
 
-    def _scores(self, log_probs: Callable[[_Reference, Tensor], Tensor]) -> RowScores:
+        def logits(_reference: _Reference, rows: Tensor) -> Iterator[Tensor]:
+            return map(lm, rows[:, :-1].split(self._at_once(rows[:, :-1])))
+
+        return self._scores(logits)
+
+    def _scores(self, logits: Callable[[_Reference, Tensor], Iterator[Tensor]]) -> RowScores:
         divergence: list[float] = []
         loss: list[float] = []
         references = self.cached or map(self._reference, self.batches)
         for reference, rows in zip(references, self.batches, strict=True):
-            original, variant = reference.log_probs, log_probs(reference, rows)
-            kl = (original.exp() * (original - variant)).sum(dim=-1)
-            divergence += kl.mean(dim=1).tolist()
-            loss += (-variant.gather(2, reference.targets[..., None])).mean(dim=(1, 2)).tolist()
+            originals = self._logits(reference.inputs[-1])
+            targets = reference.targets.split(self._at_once(reference.targets))
+            for one, other, of in zip(originals, logits(reference, rows), targets, strict=True):
+                original, variant = one.double().log_softmax(-1), other.double().log_softmax(-1)
+                kl = (original.exp() * (original - variant)).sum(dim=-1)
+                divergence += kl.mean(dim=1).tolist()
+                loss += (-variant.gather(2, of[..., None])).mean(dim=(1, 2)).tolist()
         return RowScores(divergence=tuple(divergence), loss=tuple(loss))
 
     @torch.inference_mode()
     def _reference(self, rows: Tensor) -> _Reference:
-        inputs, x = [], self.lm.embedding(rows[:, :-1])
+        inputs = [self.lm.embedding(rows[:, :-1])]
         for block in self.lm.blocks:
-            inputs.append(x)
-            x = block(x)
-        return _Reference(inputs, self._log_probs(x), rows[:, 1:])
+            inputs.append(block(inputs[-1]))
+        return _Reference(inputs, rows[:, 1:])
 
-    def _log_probs(self, x: Tensor) -> Tensor:
-        return self.lm.logits(self.lm.norm(x)).double().log_softmax(dim=-1)
+    def _logits(self, x: Tensor) -> Iterator[Tensor]:
+        return map(self.lm.logits, self.lm.norm(x).split(self._at_once(x)))
+
+    def _at_once(self, x: Tensor) -> int:
+        """Return how many rows have their float64 probabilities in memory together."""
+        return max(1, PROBABILITIES // (x.shape[1] * self.lm.config.vocabulary_size))
 
 
 def _with_attention(block: nn.Module, attention: Attention) -> nn.Module:

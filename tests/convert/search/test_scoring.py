@@ -16,9 +16,11 @@ from .models import model, rows
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_rows_are_those_of_the_whole_model(cached, monkeypatch):
+@pytest.mark.parametrize("rows_at_once", [1, 3, 8])
+def test_rows_are_those_of_the_whole_model(cached, rows_at_once, monkeypatch):
     if not cached:
         monkeypatch.setattr(scoring, "CACHED_NUMBERS", 0)
+    monkeypatch.setattr(Evaluator, "_at_once", lambda *_: rows_at_once)
     lm, batches = model(), rows()
     made = convert(lm, ["keep", "gqa:2", "gqa:1"], calibration=rows(3)).model
     evaluator = Evaluator(lm, batches)

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_424, 73_191
+MOST_LINES, MOST_TEST_LINES = 74_432, 73_193
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 312, 173
@@ -28,7 +28,7 @@ LINES = {
     "choose": 2992,
     "cli": 4720,
     "comparison": 11327,
-    "convert": 5501,
+    "convert": 5509,
     "data": 3552,
     "encoders": 1036,
     "export": 1837,

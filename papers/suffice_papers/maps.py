@@ -23,8 +23,8 @@ from suffice.errors import CheckpointError
 from suffice.layers import AttentionMap, watched
 from suffice.models import folder as model_folder
 from suffice.models.folder import WEIGHTS
-from suffice.train.evaluate import ModelInputs, evaluating
 from suffice.train.recipes import SCALES
+from suffice.train.scoring import ModelInputs, evaluating
 from suffice.utils.canvas import FAINT, PAGE, blank, line_styles, style
 from suffice_papers.request import TableRequest, request_cells
 from suffice_papers.rows import title_of

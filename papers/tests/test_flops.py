@@ -11,10 +11,10 @@ from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
 from suffice import Attention, preset
-from suffice.comparison.report import canvas
 from suffice.errors import ConfigError, DataError
 from suffice.ops import register_flops
 from suffice.presets import takes_length
+from suffice.utils import canvas
 from suffice_papers import flops as flops_figures
 from suffice_papers.flops import (
     COUNTS,

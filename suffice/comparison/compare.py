@@ -43,9 +43,9 @@ from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
 from suffice.train import current, resolve_device, show
-from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.loop import Batches
 from suffice.train.recipes.own_data import TABLE
+from suffice.train.scoring import ModelInputs, cross_entropy, flatten_answers
 from suffice.utils.files import GLANCE, read_record, write_json
 from suffice.utils.machine import machine_facts, software_versions, source_commit
 from suffice.utils.timing import Call, interleave, peak_bytes

@@ -40,7 +40,7 @@ from suffice.train import (
     fit,
     resolve_device,
 )
-from suffice.train.evaluate import ModelInputs, cross_entropy, evaluating, flatten_answers
+from suffice.train.scoring import ModelInputs, cross_entropy, evaluating, flatten_answers
 from suffice.utils.files import replacing_folder, write_json
 from suffice.utils.machine import EnergyMeter
 

@@ -27,7 +27,7 @@ from suffice.text import TokenFile, Tokenizer
 from suffice.train import sharded, training_state
 from suffice.train.distributed import Processes, current, is_sharded, resolve_device
 from suffice.train.engine import MicroBatch, TrainingEngine, check_checkpoint
-from suffice.train.evaluate import cross_entropy, evaluating, flatten_answers
+from suffice.train.scoring import cross_entropy, evaluating, flatten_answers
 from suffice.train.settings import LMTraining, autocast, derive
 from suffice.train.sharded import release_weights
 from suffice.train.training_state import TrainingState

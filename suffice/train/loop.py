@@ -16,8 +16,8 @@ from suffice.train import training_state
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.distributed import Processes, current, resolve_device
 from suffice.train.engine import MicroBatch, TrainingEngine, check_checkpoint
-from suffice.train.evaluate import ModelInputs, cross_entropy, evaluate, flatten_answers
 from suffice.train.optimiser import schedule_factor
+from suffice.train.scoring import ModelInputs, cross_entropy, evaluate, flatten_answers
 from suffice.train.settings import Training, autocast, derive, generator
 from suffice.train.training_state import TrainingState
 from suffice.utils.progress import Progress, Silent

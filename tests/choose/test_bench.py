@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from suffice.choose import bench as bench_module
 from suffice.choose.bench import (
     ReadBandwidth,
     Writer,
@@ -13,7 +14,6 @@ from suffice.choose.bench import (
     resident,
     run_of,
 )
-from suffice.comparison import bench as bench_module
 from suffice.errors import ConfigError
 from suffice.generate import generate
 from suffice.memory import Dynamic, Quantised, Rolling, Static

@@ -22,9 +22,9 @@ from suffice.loading import ImageClassifier, LanguageModel, TextClassifier, Text
 from suffice.models import ClassifierConfig, LMConfig, folder
 from suffice.presets import preset
 from suffice.text import Characters, Words
-from suffice.train.evaluate import ModelInputs
 from suffice.train.recipes import recipe
 from suffice.train.recipes.own_data import of_user
+from suffice.train.scoring import ModelInputs
 
 TEXTS = [f"item {n % 7} is {'very good' if n % 2 else 'quite bad'}" for n in range(80)]
 

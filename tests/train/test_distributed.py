@@ -161,7 +161,7 @@ class Flat(Tiny):
 def second(group, monkeypatch):
     """Pretend to be the second of two processes."""
     # the package's `evaluate` is the function of that module
-    for module in (loop, importlib.import_module("suffice.train.evaluate")):
+    for module in (loop, importlib.import_module("suffice.train.scoring")):
         monkeypatch.setattr(module, "current", lambda: Processes(1, 2))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.comparison import machine
+from suffice.utils import machine
 from suffice.utils.machine import EnergyMeter, machine_facts, software_versions, source_commit
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 import torch
 
-from suffice.comparison import timing
 from suffice.errors import ConfigError
+from suffice.utils import timing
 from suffice.utils.timing import Times, interleave, peak_bytes, ratio, summarise_times
 
 

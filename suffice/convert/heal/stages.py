@@ -23,7 +23,6 @@ from suffice.errors import installed_for
 from suffice.layers.lora import lora_targets
 from suffice.models import LM
 from suffice.train import Progress
-from suffice.train.evaluate import cross_entropy
 from suffice.train.language import (
     Batch,
     CrossEntropy,
@@ -34,6 +33,7 @@ from suffice.train.language import (
     fit_lm,
     logits,
 )
+from suffice.train.scoring import cross_entropy
 from suffice.train.settings import autocast, derive
 
 

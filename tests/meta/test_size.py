@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_432, 73_193
+MOST_LINES, MOST_TEST_LINES = 74_450, 73_193
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 312, 173
@@ -50,7 +50,7 @@ LINES = {
     "spec": 937,
     "testing": 992,
     "text": 2375,
-    "train": 4195,
+    "train": 4213,
     "utils": 2668,
     "view": 1496,
 }

@@ -15,19 +15,17 @@ from typing import Any
 import torch
 
 from suffice.choose.bench import SHAPES
-from suffice.choose.evidence import Evidence, Library
-from suffice.choose.request import (
-    ANY_DEVICE,
+from suffice.choose.candidates import (
     Base,
     Candidate,
     Needs,
-    Request,
     base_of,
     candidates,
-    each,
     format_bytes,
     needs,
 )
+from suffice.choose.evidence import Evidence, Library
+from suffice.choose.request import ANY_DEVICE, Request, each
 from suffice.choose.timing import (
     MIN_ROUNDS,
     CandidateTimer,

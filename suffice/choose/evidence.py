@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from suffice.choose.request import Base, Candidate, Request, task_of
+from suffice.choose.candidates import Base, Candidate, task_of
+from suffice.choose.request import Request
 from suffice.comparison.plan import FILE as PLAN
 from suffice.comparison.plan import MARGIN, read_plan
 from suffice.comparison.recall import RECALL, UNSOLVED, Solved, recalls

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.choose.bench import Writer
-from suffice.choose.request import Base, Candidate
+from suffice.choose.candidates import Base, Candidate
 from suffice.comparison.sufficiency import USUAL as SEEDS
 from suffice.errors import SufficeError
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig

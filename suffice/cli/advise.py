@@ -171,7 +171,8 @@ def print_advice(console: Console, advice: Advice) -> None:
 
 
 def _table(advice: Advice, places: list[Place]) -> Table:
-    from suffice.choose.request import each, format_bytes
+    from suffice.choose.candidates import format_bytes
+    from suffice.choose.request import each
     from suffice.comparison.report.tables import seconds as format_seconds
 
     table = Table(**RULED)

@@ -11,7 +11,7 @@ import torch
 
 from suffice.choose import Composition, Request, advise
 from suffice.choose import evidence as module
-from suffice.choose.request import format_bytes
+from suffice.choose.candidates import format_bytes
 from suffice.errors import ConfigError
 
 from .worlds import World, evidence

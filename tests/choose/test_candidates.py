@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice.choose import Composition, Request, base_of
-from suffice.choose.request import Candidate, candidates
+from suffice.choose.candidates import Candidate, candidates
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
 from suffice.memory import Dynamic, Quantised, Rolling

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from suffice.choose import Request, base_of
-from suffice.choose.request import candidates
+from suffice.choose.candidates import candidates
 from suffice.choose.timing import (
     ROWS,
     SEEDS,

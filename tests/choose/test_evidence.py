@@ -8,8 +8,8 @@ import pytest
 
 from suffice.choose import Composition, Request, base_of
 from suffice.choose import evidence as module
+from suffice.choose.candidates import Candidate
 from suffice.choose.evidence import Library, evidence_of, read_evidence
-from suffice.choose.request import Candidate
 from suffice.comparison.plan import Plan
 from suffice.comparison.results import write_results
 from suffice.errors import DataError

@@ -9,7 +9,7 @@ import torch
 
 from suffice.choose import Composition, Request, base_of
 from suffice.choose.bench import weight_bytes
-from suffice.choose.request import Candidate, needs
+from suffice.choose.candidates import Candidate, needs
 from suffice.choose.timing import CandidateTimer
 from suffice.generate import generate
 from suffice.models import LMConfig

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from suffice.choose import Request, base_of
-from suffice.choose.request import NEW_TOKENS_ROOM, _packed_bytes
+from suffice.choose.candidates import NEW_TOKENS_ROOM, _packed_bytes
 from suffice.errors import ConfigError
 from suffice.models import LMConfig, TranslatorConfig, folder
 from suffice.positions import Rope

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from suffice.choose import Composition, Request, base_of
-from suffice.choose.request import Candidate
+from suffice.choose.candidates import Candidate
 from suffice.choose.timing import (
     HEAT,
     MAX_ROUNDS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from suffice.choose import Composition, Request, base_of
 from suffice.choose.advice import cli_lines
-from suffice.choose.request import Candidate, Needs, format_bytes
+from suffice.choose.candidates import Candidate, Needs, format_bytes
 
 
 def candidate_of(request, name):

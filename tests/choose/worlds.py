@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from suffice.choose import Base, Request, advise
+from suffice.choose.candidates import Candidate
 from suffice.choose.evidence import Evidence
-from suffice.choose.request import Candidate
 from suffice.choose.timing import Sample
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.positions import NoPosition

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import count, takewhile
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +25,7 @@ from suffice.choose.candidates import (
     needs,
 )
 from suffice.choose.evidence import Evidence, Library
-from suffice.choose.request import ANY_DEVICE, Request, each
+from suffice.choose.request import ANY_DEVICE, Request
 from suffice.choose.timing import (
     MIN_ROUNDS,
     CandidateTimer,
@@ -47,6 +47,10 @@ from suffice.utils.timing import Times
 MAX_EVIDENCE = 2  # comparisons of one composition, in sentences
 PROGRESS_STEPS = 1000  # of the progress bar
 MORE_TIME = "give more minutes, or a smaller model or length"
+
+
+def each(unit: str) -> str:
+    return "a token" if unit == "token" else f"an {unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +158,7 @@ def advise(
         unit=request.unit,
         device=device.type,
         winner=winner,
-        known=study.is_known,
+        known=study.known,
         trial=study.trial,
         sentence=study.sentence(),
         notes=tuple(study.notes(interrupted=interrupted)),
@@ -176,18 +180,15 @@ class _Study:
         self.candidates = {candidate.name: candidate for candidate in legal}
         self.needs = {name: needs(c, self.base) for name, c in self.candidates.items()}
         self.library = Library(request, self.base)
-        self.losses = {
-            n: loss for n, c in self.candidates.items() if (loss := self.library.loss(c))
-        }
+        losses = {name: self.library.loss(c) for name, c in self.candidates.items()}
+        self.losses = {name: loss for name, loss in losses.items() if loss}
         self.available = _memory(device)
         self.limit = request.memory or self.available
+        self.oversized = [
+            n for n, need in self.needs.items() if self.limit and need.total > self.limit
+        ]
         self.timings: Timings  # filled by `advise`
         self.minutes: float | None = None  # of the comparison with the offer
-
-    @cached_property
-    def oversized(self) -> list[str]:
-        """Candidates that need too much memory."""
-        return [n for n, needs in self.needs.items() if self.limit and needs.total > self.limit]
 
     def order(self) -> list[str]:
         """Return the names to time: Standard if it fits the machine, then the others.
@@ -199,40 +200,42 @@ class _Study:
         """
         names = [name for name in self.candidates if name not in {*self.oversized, STANDARD}]
         names.sort(key=lambda name: (self.needs[name].work, name))
-        chosen = {name: self.candidates[name].composition for name in names}
-        changes = {name: (bool(c.of_use), len(c.changes)) for name, c in chosen.items()}
-        packing = {name: (changes[name], c.memory, c.weights) for name, c in chosen.items()}
-        kinds = {name: (packing[name], c.mechanism) for name, c in chosen.items()}
-        packed = {name: of_use for name, (of_use, _) in changes.items()}
-        for kind in (kinds, packing, changes, packed):
+        groups: dict[str, tuple[Any, ...]] = {}  # from the widest to the narrowest
+        for name in names:
+            c = self.candidates[name].composition
+            groups[name] = (bool(c.of_use), len(c.changes), (c.memory, c.weights), c.mechanism)
+        for depth in (4, 3, 2, 1):
             counters: dict[object, Iterator[int]] = defaultdict(count)
-            turns = {name: next(counters[kind[name]]) for name in names}
-            names.sort(key=lambda name: (turns[name], changes[name]))
+            turns = {name: next(counters[groups[name][:depth]]) for name in names}
+            names.sort(key=lambda name: (turns[name], groups[name][:2]))
         names.sort(key=lambda name: (name in self.losses, not self.suffices(name)))
         fits = self.available is None or self.needs[STANDARD].total <= self.available
         return [STANDARD, *names] if fits else names
 
     def suffices(self, name: str) -> bool:
-        """Return whether a candidate is known to suffice."""
         return self.library.suffices(self.candidates[name])
+
+    def of_use(self, name: str) -> bool:
+        """Return whether a candidate changes how a trained model is run."""
+        return bool(self.candidates[name].composition.of_use)
 
     def against(self, name: str) -> list[str]:
         """Return what speaks against recommending a timed or oversized candidate."""
-        said, ratio, reading = [], self.timings.ratio(name), self.timings.ratio(name, "first")
+        reasons, ratio, reading = [], self.timings.ratio(name), self.timings.ratio(name, "first")
         if name in self.oversized:
             total = self.needs[name].total
-            said.append(f"needs {format_bytes(total)}, more than {format_bytes(self.limit)}")
+            reasons.append(f"needs {format_bytes(total)}, more than {format_bytes(self.limit)}")
         seconds, latency = self.timings.of(name), self.request.latency
         if latency and seconds and seconds.median > latency:
             time = f"{format_seconds(seconds.median)} {each(self.request.unit)}"
-            said.append(f"takes {time}, more than {format_seconds(latency)}")
+            reasons.append(f"takes {time}, more than {format_seconds(latency)}")
         if name != STANDARD and ratio is not None and ratio.low > 1.0:
-            said.append("is slower than Standard")
+            reasons.append("is slower than Standard")
         if name != STANDARD and reading is not None and reading.low > 1.0:
-            said.append(f"reads the input in {reading.median:.2f}x Standard's time")
+            reasons.append(f"reads the input in {reading.median:.2f}x Standard's time")
         if (loss := self.losses.get(name)) and loss.own:
-            said.append(f"loses too much: {loss.sentence}")
-        return said
+            reasons.append(f"loses too much: {loss.sentence}")
+        return reasons
 
     def is_faster(self, name: str) -> bool:
         """Return whether a candidate is faster than Standard by more than noise."""
@@ -264,51 +267,50 @@ class _Study:
     @cached_property
     def winner(self) -> str | None:
         """The fastest known to suffice, else Standard; beyond the limits the least changed."""
-        known = [n for n in self.qualifying if n != STANDARD and self.suffices(n)]
-        standard = self.timings.of(STANDARD) is not None and not self.against(STANDARD)
-        if standard:
+        others = [name for name in self.qualifying if name != STANDARD]
+        known = [name for name in others if self.suffices(name)]
+        if self.timings.of(STANDARD) is not None and not self.against(STANDARD):
             return next(filter(self.is_faster, known), STANDARD)
-        compositions = {n: self.candidates[n].composition for n in self.qualifying if n != STANDARD}
-        untried = [n for n, c in compositions.items() if not c.of_use and n not in self.losses]
 
         def changed(name: str) -> tuple[bool, int]:
-            return compositions[name].mechanism != STANDARD, len(compositions[name].changes)
+            composition = self.candidates[name].composition
+            return composition.mechanism != STANDARD, len(composition.changes)
 
-        return known[0] if known else min(untried or compositions, key=changed, default=None)
+        untried = [n for n in others if not self.of_use(n) and n not in self.losses]
+        return known[0] if known else min(untried or others, key=changed, default=None)
 
     @cached_property
     def offer(self) -> str | None:
         """The fastest untried candidate above the winner: those that lose elsewhere come last."""
-        winner, faster = self.winner, []
+        winner = self.winner
         if winner is not None and not self.suffices(winner):
-            return None if self.candidates[winner].composition.of_use else winner
-        for name in self.qualifying:
-            if name == winner:
-                break
-            if self.is_faster(name) and not self.candidates[name].composition.of_use:
-                faster.append(name)
+            return None if self.of_use(winner) else winner
+        above = takewhile(lambda name: name != winner, self.qualifying)
+        faster = [name for name in above if self.is_faster(name) and not self.of_use(name)]
         return min(faster, key=lambda name: name in self.losses, default=None)
 
     @property
     def trial(self) -> DecidingComparison | None:
-        """The comparison that would decide about the offer."""
         if self.offer is None:
             return None
         text = command(self.base, STANDARD, self.offer)
         return DecidingComparison(name=self.offer, command=text, minutes=self.minutes)
 
     @property
-    def is_known(self) -> bool:
+    def known(self) -> bool:
         """Whether the recommendation rests on comparisons, or nothing untried is faster."""
         if self.winner == STANDARD:
             return self.offer is None and len(self.timings.samples) > 1
         return self.winner is not None and self.suffices(self.winner)
 
     def sentence(self) -> str:
-        """Return the recommendation in a sentence."""
-        winner, minutes = self.winner, f"{self.request.minutes:g} minutes"
+        """Return the recommendation."""
+        winner, too_short = (
+            self.winner,
+            f"{self.request.minutes:g} minutes were too short to time others; {MORE_TIME}",
+        )
         if winner is None:
-            return f"Nothing is recommended: {self._nearest(minutes)}."
+            return f"Nothing is recommended: {self._nearest(too_short)}."
         if winner != STANDARD and self.suffices(winner):
             words = f"Take {winner}, which suffices by your own comparison"
         elif winner != STANDARD:
@@ -322,14 +324,14 @@ class _Study:
         elif len(self.timings.samples) > 1:
             words = "Stay with standard: nothing that could replace it is faster by more than noise"
         else:
-            words = f"Stay with standard: {minutes} were too short to time others; {MORE_TIME}"
+            words = f"Stay with standard: {too_short}"
         needed = self.needs[winner]
         return (
             f"{words}. {winner[0].upper()}{winner[1:]} takes {self.time(winner)} and needs "
             f"{format_bytes(needed.total)} ({needed})."
         )
 
-    def _nearest(self, minutes: str) -> str:
+    def _nearest(self, too_short: str) -> str:
         fits = [name for name in self.ranked if name not in self.oversized]
         if len(self.oversized) == len(self.candidates):
             nearest = min(self.needs, key=lambda name: (self.needs[name].total, name))
@@ -337,7 +339,7 @@ class _Study:
         if self.timings.samples and fits:
             return f"{fits[0]}, the fastest within the memory, {'; '.join(self.against(fits[0]))}"
         standard = f"standard {'; '.join(self.against(STANDARD))}, and " if self.ranked else ""
-        return f"{standard}{minutes} were too short to time others; {MORE_TIME}"
+        return f"{standard}{too_short}"
 
     def time(self, name: str) -> str:
         """Return a candidate's time, and its ratio to Standard's, as text."""
@@ -360,8 +362,7 @@ class _Study:
         for name in fast[:1]:
             if against := "; ".join(self.against(name)):
                 yield f"{name} takes {self.time(name)}, but {against}."
-        packed = (n for n in fast if n in self.qualifying and self.candidates[n].composition.of_use)
-        if name := next(packed, None):
+        for name in [n for n in fast if n in self.qualifying and self.of_use(n)][:1]:
             changes = f"changes a trained model: {self.quality(name)}"
             yield f"{name} takes {self.time(name)}, but {changes}."
         yield "Times are of random weights; quality is what comparisons say, nothing is predicted."
@@ -378,9 +379,9 @@ class _Study:
             part, found = self.library.part(candidate)
             alone = f"not compared{f'; {part} alone ' * bool(part)}"
         found = sorted(found, key=lambda one: one.verdict.startswith(UNDECIDED))
-        more = len(found) - MAX_EVIDENCE
         texts = [f"{alone}{'; '.join(one.sentence for one in found[:MAX_EVIDENCE])}"]
-        texts += [f"and {more} more, which --json lists"] if more > 0 else []
+        if (more := len(found) - MAX_EVIDENCE) > 0:
+            texts.append(f"and {more} more, which --json lists")
         if (bits := candidate.composition.weights) is not None:
             texts.append(
                 f"`suffice quantise DIR --bits {bits}` measures what a trained model loses"
@@ -389,28 +390,28 @@ class _Study:
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """The place of every composition."""
+        """The place of every composition: ranked, then ruled out or not timed, then illegal."""
         rest = [name for name in (*self.oversized, *self.order()) if name not in self.ranked]
-        return (
-            *(self._place(name) for name in (*self.ranked, *rest)),
-            *(
-                Place(name=name, rank=None, status="illegal", reason=reason.rstrip("."))
-                for name, reason in sorted(self.illegal.items())
-            ),
+        illegal = (
+            Place(name=name, rank=None, status="illegal", reason=reason.rstrip("."))
+            for name, reason in sorted(self.illegal.items())
         )
+        return (*map(self._place, (*self.ranked, *rest)), *illegal)
 
     def _place(self, name: str) -> Place:
         timings, rank = self.timings, self.ranked.get(name)
         predicted = self.needs[name].work / self.needs[STANDARD].work
-        reason = "; ".join(self.against(name))
-        if rank is None and name not in self.oversized:
+        reason, status = "; ".join(self.against(name)), "measured"
+        if name in self.oversized:
+            status = "ruled out"
+        elif rank is None:
             work = f"by closed form {predicted:.2f}x Standard's work"
             reason = timings.failed.get(name, f"the time ended before its turn; {work}")
-        status = "not measured" if rank is None else "measured"
+            status = "not measured"
         return Place(
             name=name,
             rank=rank,
-            status="ruled out" if name in self.oversized else status,
+            status=status,
             reason=reason.rstrip("."),
             needs=self.needs[name],
             predicted=predicted,

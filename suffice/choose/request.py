@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from suffice.errors import ConfigError, check_known
-from suffice.utils.grammar import parse_bytes, parse_seconds, parse_share
+from suffice.utils.grammar import parse_bytes, parse_seconds, parse_share, split_list
 from suffice.utils.records import is_whole
 
 TASKS = ("lm", "classify", "image", "translate")
-MINUTES = 3.0
 ANY_DEVICE = "here"
 LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "length": (lambda tokens: is_whole(tokens, least=1), "a whole number of at least 1"),
@@ -20,32 +21,101 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "minutes": (lambda minutes: 0.0 < minutes < 1e6, "a number above 0, of at most a million"),
     "quality": (lambda share: 0.0 <= share < 1.0, "a fraction from 0 to below 1"),
 }
+TEXT: dict[str, Any] = {"parser": str, "metavar": "<str>"}  # parsed by the record itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A task and its limits; `ConfigError` for those that are not legal.
+    """A task and its limits, whose quantities may be text; `ConfigError` for illegal ones.
 
     Example:
-        >>> Request(task="lm", length=512, memory=2 * 10**9, latency=0.03).unit
-        'token'
+        >>> request = Request(task="lm", length=512, memory="2GB", latency="30ms/token")
+        >>> request.memory, request.latency, request.unit
+        (2000000000, 0.03, 'token')
     """
 
-    task: str  # lm (writes text), classify (reads text), image or translate
-    length: int | None = None  # tokens or patches of an input; None: the model's own
-    memory: int | None = None  # bytes for weights, state and activations; None: this machine's
-    latency: float | None = None  # seconds for each token, or each input where nothing is written
-    device: str = ANY_DEVICE  # "here" (a GPU if there is one), "cpu" or "cuda"
-    quality: float | None = None  # loss of test accuracy that `results` may show; None: 0.01
-    model: str | None = None  # one of `models_of(task)`; None: the task's usual one
-    checkpoint: str | None = None  # folder of a language model whose sizes are measured instead
-    minutes: float = MINUTES  # for timing
-    mechanisms: tuple[str, ...] = ()  # compositions to choose from, see `Composition`; (): all
-    results: tuple[str, ...] = ()  # folders of `suffice compare`, whose verdicts decide
-    recall: bool = False  # whether a language model has to look things up in its input
+    task: Annotated[
+        str,
+        Option(
+            help="lm (writes text), classify (reads text), image or translate.",
+            autocompletion=lambda incomplete: [t for t in TASKS if t.startswith(incomplete)],
+        ),
+    ] = ""
+    length: Annotated[
+        int | None, Option(help="Tokens or patches of an input; the model's by default.")
+    ] = None
+    memory: Annotated[
+        int | None,
+        Option(
+            help="Memory for weights, state and activations, such as 2GB; this machine's by "
+            "default.",
+            **TEXT,
+        ),
+    ] = None  # bytes
+    latency: Annotated[
+        float | None,
+        Option(help="Maximum time for each generated token or input, such as 30ms/token.", **TEXT),
+    ] = None  # seconds
+    device: Annotated[str, Option(help="here (a GPU if there is one), cpu or cuda.")] = ANY_DEVICE
+    quality: Annotated[
+        float | None,
+        Option(
+            help="Test accuracy that may be lost, 1% by default, at which --results are judged.",
+            **TEXT,
+        ),
+    ] = None  # a fraction
+    model: Annotated[
+        str | None,
+        Option(
+            help="Model whose sizes are measured: 15m, 110m or a configuration for lm, a recipe of "
+            "`suffice compare` for the others."
+        ),
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        Option(metavar="<path>", help="Folder of a language model whose sizes are measured."),
+    ] = None
+    minutes: Annotated[float, Option(help="Minutes of timing.")] = 3.0
+    mechanisms: Annotated[
+        Sequence[str] | None,
+        Option(
+            parser=split_list,
+            metavar="<str>",
+            help="Only these, separated by commas: mechanisms with changes, such as "
+            "efficient+window:512+memory:8; kv:N, window:W, sinks:N, full:N, softmax:N, memory:8 "
+            "or 4, values:4, weights:8 or 4.",
+        ),
+    ] = None
+    results: Annotated[
+        list[str] | None,
+        Option(
+            metavar="<path>",
+            help="Folder of a finished `suffice compare`, which decides; repeatable.",
+        ),
+    ] = None
+    recall: Annotated[
+        bool,
+        Option(
+            "--recall",
+            help="The language model has to look things up in its input: only what solves tasks "
+            "of recall is recommended.",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
+        if not self.task:
+            raise ConfigError(f"give a task: one of {', '.join(TASKS)}.")
         check_known("task", self.task, TASKS)
+        parsers = {
+            "memory": parse_bytes,
+            "latency": lambda text: parse_seconds(text, self.unit),
+            "quality": parse_share,
+        }
+        for name, parse in parsers.items():
+            if isinstance(text := getattr(self, name), str):
+                object.__setattr__(self, name, parse(text))
+        for name in ("mechanisms", "results"):
+            object.__setattr__(self, name, tuple(getattr(self, name) or ()))
         wrong = [
             f"{name}={value!r}; give {legal}."
             for name, (is_legal, legal) in LIMITS.items()
@@ -60,36 +130,7 @@ class Request:
         if wrong:
             raise ConfigError(" ".join(wrong))
 
-    @classmethod
-    def parse(cls, task: str, **words: Any) -> Request:
-        """Return a request from fields whose quantities may be text; lists become tuples.
-
-        Example:
-            >>> Request.parse("lm", memory="2GB", latency="30ms/token", quality="1%").memory
-            2000000000
-        """
-        parsers = {
-            "memory": parse_bytes,
-            "latency": lambda text: parse_seconds(text, _unit(task)),
-            "quality": parse_share,
-        }
-        for name, value in words.items():
-            if isinstance(value, str) and name in parsers:
-                words[name] = parsers[name](value)
-            elif isinstance(value, list):
-                words[name] = tuple(value)
-        return cls(task=task, **words)
-
     @property
     def unit(self) -> str:
         """Unit of the latencies: "token" for generation, otherwise "input"."""
-        return _unit(self.task)
-
-
-def _unit(task: str) -> str:
-    return "token" if task in ("lm", "translate") else "input"
-
-
-def each(unit: str) -> str:
-    """Return "a token" or "an input"."""
-    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
+        return "token" if self.task in ("lm", "translate") else "input"

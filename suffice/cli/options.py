@@ -40,8 +40,6 @@ MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 RECIPE_OF_LM = "shakespeare_char"
 MARGIN_POINTS = 1.0  # of test accuracy that may be lost
 MAX_NUMBER = 2**62  # of a size or a count: torch's own are of 63 bits
-ADVICE_TASKS = ("lm", "classify", "image", "translate")
-"""Written out, so that help need not import what defines them; a test compares them with it."""
 
 
 def known(what: str, module: str, table: str) -> dict[str, Any]:

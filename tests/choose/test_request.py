@@ -16,13 +16,13 @@ from suffice.text import Characters
 
 
 def test_quantities_are_parsed():
-    one = Request.parse(
-        "lm", memory="2GB", latency="30ms/token", quality="1%", mechanisms=["mqa"], results=[]
+    one = Request(
+        task="lm", memory="2GB", latency="30ms/token", quality="1%", mechanisms=["mqa"], results=[]
     )
     assert (one.memory, one.latency, one.quality) == (2 * 10**9, pytest.approx(0.03), 0.01)
-    assert one.mechanisms == ("mqa",)
+    assert (one.mechanisms, one.results) == (("mqa",), ())
     assert one.unit == "token"
-    other = Request.parse("image", latency="2s/input", memory=5, quality=None)
+    other = Request(task="image", latency="2s/input", memory=5, quality=None)
     assert (other.unit, other.latency, other.memory) == ("input", 2.0, 5)
 
 

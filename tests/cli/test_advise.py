@@ -100,7 +100,7 @@ def test_an_interruption_prints_what_was_measured(suffice, world):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "give --task with one of lm, classify, image, translate"),
+        ((), "give a task: one of lm, classify, image, translate"),
         (("--task", "lms"), "unknown task 'lms'; did you mean 'lm'"),
         (("--task", "lm", "--memory", "2 apples"), "memory '2 apples'"),
         (("--task", "image", "--latency", "3ms/token"), "latency '3ms/token'"),

@@ -14,7 +14,6 @@ from typer import Argument, Option, Typer
 from typer.testing import CliRunner
 
 from docs.catalogue import FILE, catalogue
-from suffice.choose import TASKS
 from suffice.cli import _load, options
 from suffice.cli.export import FORMS, GGUF
 from suffice.cli.options import options_from_fields
@@ -83,7 +82,6 @@ def test_verdicts_fits_refusals_and_misspelt_names_import_no_torch(tmp_path):
 
 
 def test_constants_of_help_are_those_of_the_library():
-    assert TASKS == options.ADVICE_TASKS
     assert (*WRITTEN, GGUF) == FORMS
     assert pytest.approx(100 * MARGIN) == options.MARGIN_POINTS
 

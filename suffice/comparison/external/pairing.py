@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from suffice.comparison.answers import Answers, from_scores
-from suffice.comparison.external.runs import RowNames, Run, Source, Values
+from suffice.comparison.external.readers import RowNames, Run, Source, Values
 from suffice.comparison.metrics import HIGHER, LOWER, MARGIN, Margin
 from suffice.comparison.results import (
     ROWS_ALONE,

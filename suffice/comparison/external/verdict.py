@@ -24,12 +24,16 @@ from suffice.comparison.external.readers import (
     KINDS,
     RESULTS,
     TABLE,
+    RowNames,
+    Run,
+    Source,
+    all_under,
     kind_of,
+    names_apart,
     parse_columns,
     read,
     read_records,
 )
-from suffice.comparison.external.runs import RowNames, Run, Source, all_under, names_apart
 from suffice.comparison.metrics import Margin
 from suffice.comparison.report.page import notebook_html
 from suffice.comparison.report.sheet import Column, Sheet, sheet_of

@@ -144,16 +144,8 @@ def _blank() -> Cell:
         parameters_layer=1,
         parameters_model=1,
         flops=1,
-        epochs=(),
-        best_epoch=0,
-        stopped_early=False,
-        seconds_per_epoch=1.0,
-        train_loss=None,
-        train_accuracy=None,
-        train_top5=None,
         test_loss=None,
         test_accuracy=0.5,
-        test_top5=None,
     )
 
 
@@ -166,13 +158,6 @@ def _empty() -> Results:
         margin=MARGIN,
         baseline="standard",
         cells=(),
-        speeds=(),
-        machine={},
-        versions={},
-        commit=None,
-        command="",
-        started="",
-        seconds=0.0,
     )
 
 

@@ -16,8 +16,7 @@ from suffice.errors import ConfigError
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
-    from suffice.comparison.external.pairing import Question
-    from suffice.comparison.metrics import Margin
+    from suffice.comparison.external.readers import Question
 
 KINDS = ("table", "column of scores", "comparison", "trainer", "lm-eval", "inspect")
 """Written out, so that help need not import the readers; a test compares them."""
@@ -58,7 +57,6 @@ class VerdictOptions:
     paired: Annotated[
         bool, Option("--paired", help="Pair runs without labels of seeds in their order.")
     ] = False
-
     null: Annotated[
         bool,
         Option(
@@ -74,23 +72,52 @@ class VerdictOptions:
             "the intervals allow for all of them."
         ),
     ] = None
+    kind: Annotated[
+        str | None, Option(help=f"Kind of the files: {', '.join(KINDS)}; found by default.")
+    ] = None
+    columns: Annotated[
+        str | None,
+        Option(
+            metavar="ROLE=NAME,...",
+            help="Columns of tables by role: model, task, seed, fold, row, group, score, answer, "
+            "label.",
+        ),
+    ] = None
+    groups: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN",
+            help="Column of tables whose value says which rows belong together, such as a "
+            "customer: groups, not rows, are the samples.",
+        ),
+    ] = None
+    state: Annotated[
+        Path | None, Option(help="File that keeps the looks of --looks; it is written.")
+    ] = None
 
     def question(self) -> Question:
-        from suffice.comparison.external.pairing import Question
-        from suffice.comparison.metrics import HIGHER, LOWER
+        from suffice.comparison.external.readers import Question, parse_columns
+        from suffice.comparison.metrics import HIGHER, LOWER, Margin
 
         if self.better not in (None, HIGHER, LOWER):
             raise ConfigError(f"--better {self.better}: give higher or lower.")
+        looks = split_list(self.looks or "")
+        if not all(re.fullmatch(r"[0-9]{1,6}", seeds) for seeds in looks):
+            raise ConfigError(f"--looks {self.looks}: give numbers of seeds such as 3,5,8.")
+        margins = [word.rpartition("=") for word in split_list(self.margin or "")]
         return Question(
             metrics=split_list(self.metric or ""),
             better=self.better,
             percent=self.percent,
             failures=self.failures,
-            margins=parse_margins(self.margin),
+            margins={metric: Margin.of(size, typed=True) for metric, _, size in margins},
             baseline=self.baseline,
             chance=self.chance,
             paired=self.paired,
-            looks=parse_looks(self.looks),
+            kind=self.kind,
+            columns=parse_columns(self.columns, self.groups),
+            looks=tuple(map(int, looks)),
+            state=self.state,
             null=self.null,
             command=command_line(),
         )
@@ -108,28 +135,6 @@ def verdict(
         ),
     ],
     asked: VerdictOptions,
-    kind: Annotated[
-        str | None, Option(help=f"Kind of the files: {', '.join(KINDS)}; found by default.")
-    ] = None,
-    columns: Annotated[
-        str | None,
-        Option(
-            metavar="ROLE=NAME,...",
-            help="Columns of tables by role: model, task, seed, fold, row, group, score, answer, "
-            "label.",
-        ),
-    ] = None,
-    groups: Annotated[
-        str | None,
-        Option(
-            metavar="COLUMN",
-            help="Column of tables whose value says which rows belong together, such as a "
-            "customer: groups, not rows, are the samples.",
-        ),
-    ] = None,
-    state: Annotated[
-        Path | None, Option(help="File that keeps the looks of --looks; it is written.")
-    ] = None,
     out: Annotated[Path | None, Option(help="Folder of a page with pictures; none by default.")] = (
         None
     ),
@@ -144,18 +149,11 @@ def verdict(
     """
     from suffice.comparison.console import WIDTH, WIDTH_OF_TABLES, document
     from suffice.comparison.external.looks import NotYetError
-    from suffice.comparison.external.readers import parse_columns
     from suffice.comparison.external.verdict import judge_all
     from suffice.comparison.verdict import OPEN
 
     try:
-        judged = judge_all(
-            [parse_name(word) for word in results],
-            asked.question(),
-            kind=kind,
-            columns=parse_columns(columns) | ({} if groups is None else {"group": groups}),
-            state=state,
-        )
+        judged = judge_all([parse_name(word) for word in results], asked.question())
     except NotYetError as error:
         if as_json:
             print_json(document([], OPEN, str(error), None, words={}, over_tasks=[]))
@@ -184,29 +182,3 @@ def parse_name(word: str) -> tuple[str | None, str]:
     if not (name and path):
         raise ConfigError(f"{word}: write NAME=PATH, or the path alone.")
     return name, path
-
-
-def parse_looks(text: str | None) -> tuple[int, ...]:
-    """Return the numbers of seeds in a list.
-
-    Example:
-        >>> parse_looks("3,5,8")
-        (3, 5, 8)
-    """
-    words = split_list(text or "")
-    if not all(re.fullmatch(r"[0-9]{1,6}", word) for word in words):
-        raise ConfigError(f"--looks {text}: give numbers of seeds such as 3,5,8.")
-    return tuple(map(int, words))
-
-
-def parse_margins(text: str | None) -> dict[str, Margin]:
-    """Return margins by metric; one for all is under "".
-
-    Example:
-        >>> parse_margins("acc=2%")
-        {'acc': Margin(size=2.0, unit='%', typed=True)}
-    """
-    from suffice.comparison.metrics import Margin
-
-    named = (word.rpartition("=") for word in split_list(text or ""))
-    return {metric: Margin.of(size, typed=True) for metric, _, size in named}

@@ -56,20 +56,20 @@ class Cell:
     parameters_layer: int  # parameters of one attention layer
     parameters_model: int  # parameters of the whole model
     flops: int  # one forward of the attention layers for one sample, in FLOPs
-    epochs: tuple[EpochRecord, ...]  # measurements of each epoch, in order
-    best_epoch: int  # the epoch whose weights were scored, from 1
-    stopped_early: bool  # whether training ended before the last planned epoch
-    seconds_per_epoch: float  # typical (median) training time of an epoch, in seconds
+    epochs: tuple[EpochRecord, ...] = ()  # measurements of each epoch, in order
+    best_epoch: int = 0  # the epoch whose weights were scored, from 1
+    stopped_early: bool = False  # whether training ended before the last planned epoch
+    seconds_per_epoch: float = 0.0  # typical (median) training time of an epoch, in seconds
     # loss of the scored weights on the training split; None where somebody's own loop does not tell
     # it
-    train_loss: float | None
+    train_loss: float | None = None
     # accuracy of the scored weights on the training split, None as above
-    train_accuracy: float | None
-    train_top5: float | None  # top-5 accuracy there, None with 5 classes or fewer
+    train_accuracy: float | None = None
+    train_top5: float | None = None  # top-5 accuracy there, None with 5 classes or fewer
     test_loss: float | None  # loss on the test split, None as above
     # accuracy on the test split; None where somebody's own loop tells only another metric
     test_accuracy: float | None
-    test_top5: float | None  # top-5 accuracy there, None with 5 classes or fewer
+    test_top5: float | None = None  # top-5 accuracy there, None with 5 classes or fewer
     # further figures of the test split by name, see `suffice.comparison.training`
     scores: dict[str, float] = field(default_factory=dict)
     # how a score was computed, for those of which there are variants; and "flops" where they do not
@@ -241,13 +241,13 @@ class Results:
     margin: float
     baseline: str
     cells: tuple[Cell, ...]
-    speeds: tuple[Speed, ...]
-    machine: dict[str, Any]
-    versions: dict[str, Any]
-    commit: str | None
-    command: str
-    started: str
-    seconds: float
+    speeds: tuple[Speed, ...] = ()
+    machine: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, Any] = field(default_factory=dict)
+    commit: str | None = None
+    command: str = ""
+    started: str = ""
+    seconds: float = 0.0
     answers: float = 1.0
     chance: float | None = None
     majority: float | None = None
@@ -284,12 +284,6 @@ class Results:
             "scale": recipe.get("scale", SCALES[0]),
             "most_seeds": plan.seeds if plan.auto else None,
             **{name: getattr(plan, name) for name in PLANNED if hasattr(plan, name)},
-            **dict.fromkeys(("command", "started"), ""),
-            "speeds": (),
-            "machine": {},
-            "versions": {},
-            "commit": None,
-            "seconds": 0.0,
         }
         return cls(**{**fields, "cells": tuple(cells), **measured})
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from suffice.comparison.external.readers import Question
 from suffice.comparison.results import Results
 from suffice.comparison.scores import MIN_SEEDS
 from suffice.errors import ConfigError
@@ -38,9 +39,10 @@ class Plan:
     seen: tuple[Look, ...] = ()  # the looks so far
 
 
-def check_looks(looks: Sequence[int], state: str | Path | None) -> None:
+def check_looks(question: Question) -> None:
     """Refuse looks that do not rise from the fewest seeds on, or that no file keeps."""
-    if bool(looks) != bool(state):
+    looks = question.looks
+    if bool(looks) != bool(question.state):
         raise ConfigError(
             "--looks and --state: give both, the numbers of seeds at which you look and the file "
             "that keeps what was seen."

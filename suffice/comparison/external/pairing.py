@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from suffice.comparison.answers import Answers, from_scores
-from suffice.comparison.external.readers import RowNames, Run, Source, Values
-from suffice.comparison.metrics import HIGHER, LOWER, MARGIN, Margin
+from suffice.comparison.external.readers import Question, RowNames, Run, Source, Values
+from suffice.comparison.metrics import HIGHER, LOWER, MARGIN
 from suffice.comparison.results import (
     ROWS_ALONE,
     SEEDS_ALONE,
@@ -37,34 +38,14 @@ RISING = {
 """Words in names of metrics that tell which direction is better."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    # metrics to judge by; empty takes the first that all sources have
-    metrics: tuple[str, ...] = ()
-    # "higher" or "lower", of every metric; None where names or sources tell
-    better: str | None = None
-    percent: bool = False  # whether scores are in percent, which are shares once divided by 100
-    margins: dict[str, Margin]  # margin by metric, or under "" for all
-    # whether margins of metrics that are not shares are fractions of their values
-    relative: bool = False
-    baseline: str | None = None  # name that the others are compared with; None takes the first
-    failures: float | None = None  # largest acceptable rate of failed trainings; None does not ask
-    chance: float | None = None  # the share that a guess gets; None where it is not known
-    paired: bool = False  # whether runs without labels of seeds are paired in their order
-    # numbers of seeds at which the verdict is looked at, declared before
-    looks: tuple[int, ...] = ()
-    null: bool = False  # whether both names are reruns of one thing
-    command: str = ""  # the command as typed
-
-
 def comparisons(
     sources: Sequence[Source], question: Question, row_names: RowNames
 ) -> list[Results]:
     """Return a comparison for each task and metric, tasks in the order of the baseline's."""
-    twice = [name for name, count in Counter(s.name for s in sources).items() if count > 1]
+    names = [source.name for source in sources]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ConfigError(f"two inputs are called {twice[0]!r}; rename one, as NAME=PATH.")
-    names = [source.name for source in sources]
     if len(names) < 2:  # noqa: PLR2004
         raise ConfigError(
             f"pass at least two results to compare, not {', '.join(names) or 'none'}."
@@ -99,13 +80,6 @@ def comparisons(
     return compared
 
 
-def _notes_on_sources(sources: Sequence[Source]) -> list[str]:
-    names: dict[str, list[str]] = {}
-    for source in sources:
-        names.setdefault(f"{source.path}, {source.described()}", []).append(source.name)
-    return [f"{several(of)}: {text}." for text, of in names.items()]
-
-
 def _metrics(runs: dict[str, list[Run]], wanted: tuple[str, ...], task: str) -> tuple[str, ...]:
     every = [run for of_name in runs.values() for run in of_name]
     shared = [m for m in every[0].scores if all(m in run.scores for run in every)]
@@ -132,7 +106,7 @@ def _direction(
     if better is not None or len(directions) == 1:
         return better or directions.pop()
     values = [run.scores[metric] for of_name in runs.values() for run in of_name]
-    if all(_is_share(value) for value in values):
+    if all(map(_is_share, values)):
         return HIGHER
     _refuse_percent_next_to_shares(metric, runs)
     largest = max(float(value.max()) for value in values)
@@ -173,6 +147,14 @@ def _is_share(values: Values) -> bool:
     return bool(values.min() >= 0.0 and values.max() <= 1.0)
 
 
+@dataclass(eq=False)
+class _Scored:
+    name: str
+    seed: Any  # label of the run; its number once seeds are paired
+    values: Values  # [R]
+    rows: np.ndarray | None
+
+
 class _Table:
     """The scores of one task and metric, with rows and seeds paired."""
 
@@ -181,104 +163,96 @@ class _Table:
     ) -> None:
         self.metric, self.folds, self.row_names = metric, folds, row_names
         self.notes: list[str] = []  # what was left out
-        # labels of the runs by name; their numbers once they are paired
-        self.seeds: dict[str, list[Any]] = {n: [run.seed for run in runs[n]] for n in runs}
-        self.scores = {n: [run.scores[metric] for run in runs[n]] for n in runs}
-        self.rows: dict[str, list[Any]] = {n: [run.rows for run in runs[n]] for n in runs}
-        self.has_rows = all(rows is not None for of_name in self.rows.values() for rows in of_name)
-        for name, labels in self.seeds.items():
-            twice = [label for label, n in Counter(labels).items() if n > 1 and label is not None]
-            if twice:
-                raise DataError(f"{name} has seed {twice[0]} twice; keep one run of each seed.")
-        self._pair_rows()
+        self.runs = [
+            _Scored(name, run.seed, run.scores[metric], run.rows)
+            for name in runs
+            for run in runs[name]
+        ]
+        self.names = list(runs)
+        self.has_rows = all(run.rows is not None for run in self.runs)
+        for (name, seed), count in Counter((run.name, run.seed) for run in self.runs).items():
+            if count > 1 and seed is not None:
+                raise DataError(f"{name} has seed {seed} twice; keep one run of each seed.")
+        if self.has_rows:
+            self._pair_rows()
+            return
+        if any(run.rows is not None for run in self.runs):
+            self.notes.append("Not all name their rows, so only the mean of each run counts.")
+        for run in self.runs:
+            run.values = run.values.mean(keepdims=True)
 
-    def each(self) -> Iterator[tuple[str, int]]:
-        for name, of_name in self.scores.items():
-            yield from ((name, place) for place in range(len(of_name)))
+    def of(self, name: str) -> list[_Scored]:
+        return [run for run in self.runs if run.name == name]
 
     def _pair_rows(self) -> None:
-        if not self.has_rows:
-            if any(rows is not None for of_name in self.rows.values() for rows in of_name):
-                self.notes.append("Not all name their rows, so only the mean of each run counts.")
-            for name, place in self.each():
-                self.scores[name][place] = self.scores[name][place].mean(keepdims=True)
-            return
-        for name, place in self.each():
-            self._sort_rows(name, place)
+        for run in self.runs:
+            self._sort_rows(run)
         if self.folds:
             self._refuse_other_rows()
             return
-        rows = [self.rows[name][place] for name, place in self.each()]
-        if all(np.array_equal(rows[0], of_run) for of_run in rows):
+        every = [run.rows for run in self.runs]
+        if all(np.array_equal(every[0], rows) for rows in every):
             return
-        shared, everywhere = rows[0], rows[0]
-        for of_run in rows[1:]:
-            shared, everywhere = np.intersect1d(shared, of_run), np.union1d(everywhere, of_run)
+        shared, everywhere = reduce(np.intersect1d, every), reduce(np.union1d, every)
         if not len(shared):
             raise DataError(
-                f"{' and '.join(self.scores)} share no row: {self._named(rows[0])} is in one and "
-                f"{self._named(rows[-1])} in another; give scores of the same rows."
+                f"{' and '.join(self.names)} share no row: {self._named(every[0])} is in one and "
+                f"{self._named(every[-1])} in another; give scores of the same rows."
             )
         self.notes.append(
             f"{len(everywhere) - len(shared):,} of {len(everywhere):,} rows are not in all runs "
             "and were left out."
         )
-        for name, place in self.each():
-            keep = np.isin(self.rows[name][place], shared, assume_unique=True)
-            self.scores[name][place] = self.scores[name][place][keep]
-            self.rows[name][place] = shared
+        for run in self.runs:
+            keep = np.isin(run.rows, shared, assume_unique=True)
+            run.rows, run.values = shared, run.values[keep]
 
-    def _sort_rows(self, name: str, place: int) -> None:
-        rows = self.rows[name][place]
-        if (np.diff(rows) > 0).all():
+    def _sort_rows(self, run: _Scored) -> None:
+        if (np.diff(run.rows) > 0).all():
             return
-        order = np.argsort(rows, kind="stable")
-        rows = rows[order]
-        again = np.flatnonzero(np.diff(rows) == 0)
+        order = np.argsort(run.rows, kind="stable")
+        run.rows, run.values = run.rows[order], run.values[order]
+        again = np.flatnonzero(np.diff(run.rows) == 0)
         if len(again):
             raise DataError(
-                f"{name} has row {self._named(rows[again])} more than once in one run; keep one "
-                "score of each row, or name the column of seeds with --columns seed=NAME."
+                f"{run.name} has row {self._named(run.rows[again])} more than once in one run; "
+                "keep one score of each row, or name the column of seeds with --columns seed=NAME."
             )
-        self.rows[name][place], self.scores[name][place] = rows, self.scores[name][place][order]
 
     def _named(self, rows: np.ndarray) -> str:
         return repr(self.row_names.name(int(rows[0])))
 
     def _refuse_other_rows(self) -> None:
-        of_fold: dict[Any, tuple[str, np.ndarray]] = {}
-        for name, place in self.each():
-            label, rows = self.seeds[name][place], self.rows[name][place]
-            first, of_first = of_fold.setdefault(label, (name, rows))
-            if label is None or not np.array_equal(rows, of_first):
+        firsts: dict[Any, _Scored] = {}
+        for run in self.runs:
+            first = firsts.setdefault(run.seed, run)
+            if run.seed is None or not np.array_equal(run.rows, first.rows):
                 raise DataError(
-                    f"fold {label} of {name} has other rows than that of {first}; give the same "
-                    "partition of the rows to all."
+                    f"fold {run.seed} of {run.name} has other rows than that of {first.name}; give "
+                    "the same partition of the rows to all."
                 )
 
     def empty(self) -> str | None:
         """Return why nothing can be compared; None where something can."""
-        values = [self.scores[name][place] for name, place in self.each()]
-        first = values[0][0]
-        if all((of_run == first).all() for of_run in values):
+        first = self.runs[0].values[0]
+        if all((run.values == first).all() for run in self.runs):
             return f"every {self.metric} is {first:g}, in all runs and rows; nothing is compared."
-        (first_name, ours), *others = self.scores.items()
-        for name, theirs in others:
-            pairs = zip(ours, theirs, strict=False)
-            if len(ours) == len(theirs) and all(np.array_equal(a, b) for a, b in pairs):
+        ours, *others = ([run.values for run in self.of(name)] for name in self.names)
+        for name, theirs in zip(self.names[1:], others, strict=True):
+            if len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs)):
                 return (
-                    f"{first_name} and {name} hold the same scores in every run and row; give the "
-                    "results of two."
+                    f"{self.names[0]} and {name} hold the same scores in every run and row; give "
+                    "the results of two."
                 )
         return None
 
     def equal(self) -> list[str]:
         """Return a sentence about each name whose scores are equal in all runs and rows."""
-        firsts = {name: of_name[0][0] for name, of_name in self.scores.items() if self.has_rows}
+        firsts = {name: self.of(name)[0].values[0] for name in self.names if self.has_rows}
         return [
             f"Every {self.metric} of {name} is {first:g}, in all rows: was it scored?"
             for name, first in firsts.items()
-            if all((of_run == first).all() for of_run in self.scores[name])
+            if all((run.values == first).all() for run in self.of(name))
         ]
 
     def pair_seeds(self, in_order: bool) -> bool:
@@ -287,26 +261,24 @@ class _Table:
         Labels that all names share are paired where they are enough for a verdict, or are all there
         are; the others are left out. Runs without labels are paired in their order if that is said.
         """
-        labels = [set(of_name) for of_name in self.seeds.values()]
-        counts = {len(of_name) for of_name in self.scores.values()}
-        if any(None in of_name for of_name in labels):
+        labels = [{run.seed for run in self.of(name)} for name in self.names]
+        shared, everywhere = set.intersection(*labels), set.union(*labels)
+        unknown = None in everywhere
+        if unknown or not (len(shared) >= MIN_SEEDS or shared == everywhere):
+            counts = {len(self.of(name)) for name in self.names}
+            in_order = in_order and unknown
             if in_order and len(counts) > 1:
                 raise ConfigError("--paired: the names have different numbers of runs.")
-            self.seeds = {name: list(range(len(s))) for name, s in self.scores.items()}
+            for name in self.names:
+                for place, run in enumerate(self.of(name)):
+                    run.seed = place
             return in_order or counts == {1}
-        shared = set.intersection(*labels)
-        everywhere = set.union(*labels)
-        if not (len(shared) >= MIN_SEEDS or shared == everywhere):
-            self.seeds = {name: list(range(len(s))) for name, s in self.scores.items()}
-            return counts == {1}
         if lost := sorted(everywhere - shared):
             self.notes.append(f"Seeds that not all have were left out: {', '.join(lost)}.")
         numbers = _numbered(shared)
-        for name, of_name in self.seeds.items():
-            keep = [place for place, label in enumerate(of_name) if label in shared]
-            self.scores[name] = [self.scores[name][place] for place in keep]
-            self.rows[name] = [self.rows[name][place] for place in keep]
-            self.seeds[name] = [numbers[of_name[place]] for place in keep]
+        self.runs = [run for run in self.runs if run.seed in shared]
+        for run in self.runs:
+            run.seed = numbers[run.seed]
         return True
 
 
@@ -318,13 +290,18 @@ def _numbered(labels: set[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(sorted(labels))}
 
 
-PAIRED = {
-    SEEDS_AND_ROWS: "Paired by seed and by row.",
-    ROWS_ALONE: "Paired by row; the seeds of two names are not the same, so not paired.",
-    SEEDS_ALONE: "Paired by seed.",
-    UNPAIRED: "Nothing is paired: neither rows nor seeds are the same under two names.",
+PAIRINGS = {  # by whether rows are named, and whether seeds are paired
+    (True, True): (SEEDS_AND_ROWS, "Paired by seed and by row."),
+    (True, False): (
+        ROWS_ALONE,
+        "Paired by row; the seeds of two names are not the same, so not paired.",
+    ),
+    (False, True): (SEEDS_ALONE, "Paired by seed."),
+    (False, False): (
+        UNPAIRED,
+        "Nothing is paired: neither rows nor seeds are the same under two names.",
+    ),
 }
-ONE_PAIR = "Paired by row; one run under each name."
 
 
 def _results(
@@ -336,50 +313,39 @@ def _results(
     sources: Sequence[Source],
 ) -> Results:
     seeds_paired = table.pair_seeds(question.paired)
-    first = next(iter(table.scores))
-    has_rows = table.has_rows
-    pairing = {
-        (True, True): SEEDS_AND_ROWS,
-        (True, False): ROWS_ALONE,
-        (False, True): SEEDS_ALONE,
-        (False, False): UNPAIRED,
-    }[has_rows, seeds_paired]
-    single = all(len(of_name) == 1 for of_name in table.scores.values())
-    if single:
-        _refuse_one_seed(table, has_rows)
-    folds = len(table.seeds[first]) if table.folds else None
+    pairing, said = PAIRINGS[table.has_rows, seeds_paired]
+    if len(table.runs) == len(table.names):
+        _refuse_one_seed(table)
+        said = "Paired by row; one run under each name."
+    folds = len(table.of(table.names[0])) if table.folds else None
     if folds is not None and (folds < 2 or not seeds_paired):  # noqa: PLR2004
         raise DataError("folds cannot be paired; give the same folds, two at least, to all.")
-    share = better == HIGHER and all(_is_share(table.scores[n][place]) for n, place in table.each())
+    share = better == HIGHER and all(_is_share(run.values) for run in table.runs)
     margin, relative = _margin(table.metric, question, share=share)
     if question.chance is not None and not share:
         raise ConfigError(f"--chance is of shares from 0 to 1, and {table.metric} is not one.")
     cells, answers = [], {}
-    for name, place in table.each():
-        values = table.scores[name][place]
-        cell = _cell(name, table.seeds[name][place], table.metric, float(values.mean()), share)
-        if relative and not values.mean() > 0.0:
-            raise ConfigError(f"a margin in percent is for values above 0; {name} has others.")
+    for run in table.runs:
+        cell = _cell(run.name, run.seed, table.metric, float(run.values.mean()), share)
+        if relative and not run.values.mean() > 0.0:
+            raise ConfigError(f"a margin in percent is for values above 0; {run.name} has others.")
         cells.append(cell)
-        if has_rows:
-            rows = table.rows[name][place]
-            groups = table.row_names.groups(task, rows)
-            answers[cell.key] = from_scores(values, row=rows if folds else None, group=groups)
-    said = ONE_PAIR if single else PAIRED[pairing]
+        if table.has_rows:
+            groups = table.row_names.groups(task, run.rows)
+            row = run.rows if folds else None
+            answers[cell.key] = from_scores(run.values, row=row, group=groups)
+    described: dict[str, list[str]] = {}
+    for source in sources:
+        described.setdefault(f"{source.path}, {source.described()}", []).append(source.name)
+    read = (f"{several(names)}: {text}." for text, names in described.items())
     return Results(
         task=task,
         recipe="",
-        title=f"{' and '.join(s.name for s in sources)}{f' on {task}' if task else ''}",
+        title=f"{' and '.join(table.names)}{f' on {task}' if task else ''}",
         margin=margin,
-        baseline=first,
+        baseline=table.names[0],
         cells=tuple(cells),
-        speeds=(),
-        machine={},
-        versions={},
-        commit=None,
         command=question.command,
-        started="",
-        seconds=0.0,
         chance=question.chance,
         metric=table.metric,
         better=None if share else better,
@@ -388,7 +354,7 @@ def _results(
         external=External(
             sources={source.name: source.described() for source in sources},
             pairing=pairing,
-            notes=(*table.equal(), *notes, *table.notes, said, *_notes_on_sources(sources)),
+            notes=(*table.equal(), *notes, *table.notes, said, *read),
             looks=question.looks,
             last_digit=_last_digit(table, relative),
         ),
@@ -396,21 +362,21 @@ def _results(
     )
 
 
+MOST_DIGITS = 9  # behind the point, of numbers that were rounded by a person or a program
+
+
 def _last_digit(table: _Table, relative: bool) -> float:
-    values = np.concatenate([table.scores[name][place] for name, place in table.each()])
     if table.has_rows:
         return 0.0
+    values = np.concatenate([run.values for run in table.runs])
     digits = (10.0**-d for d in range(MOST_DIGITS))
     unit = next((u for u in digits if np.allclose(np.round(values / u), values / u, 0, 1e-6)), 0.0)
     return unit / float(values.min()) if relative else unit
 
 
-MOST_DIGITS = 9  # behind the point, of numbers that were rounded by a person or a program
-
-
-def _refuse_one_seed(table: _Table, has_rows: bool) -> None:
-    rows = len(next(iter(table.scores.values()))[0])
-    if not has_rows:
+def _refuse_one_seed(table: _Table) -> None:
+    rows = len(table.runs[0].values)
+    if not table.has_rows:
         raise DataError(
             "one number under each name says nothing about reruns or rows; give at least "
             f"{MIN_SEEDS} seeds each, or the score of each row."
@@ -443,16 +409,8 @@ def _cell(name: str, seed: int, metric: str, value: float, share: bool) -> Cell:
         parameters_layer=0,
         parameters_model=0,
         flops=0,
-        epochs=(),
-        best_epoch=0,
-        stopped_early=False,
-        seconds_per_epoch=0.0,
-        train_loss=None,
-        train_accuracy=None,
-        train_top5=None,
         test_loss=None,
         test_accuracy=value if share else None,
-        test_top5=None,
         scores={} if share else {metric: value},
     )
 
@@ -472,15 +430,12 @@ def mean_over_tasks(several: Sequence[Results]) -> Results | None:
     keys = [cell.key for cell in first.cells]
     if len(names) > 1 or any([cell.key for cell in r.cells] != keys for r in several):
         return None
-    cells, rows = [], {}
+    cells, rows, share = [], {}, first.better is None
     for place, key in enumerate(keys):
         of_tasks = [results.cells[place] for results in several]
-        shares = [cell.test_accuracy for cell in of_tasks]
-        values: list[Any] = (
-            shares if None not in shares else [c.scores[first.metric] for c in of_tasks]
-        )
+        values = [c.test_accuracy if share else c.scores[first.metric] for c in of_tasks]
         mean = float(np.mean(values))
-        cells.append(_cell(key[0], key[2], first.metric, mean, None not in shares))
+        cells.append(_cell(key[0], key[2], first.metric, mean, share))
         if first.rows:
             rows[key] = _weighted([r.rows[key] for r in several], mean)
     return replace(

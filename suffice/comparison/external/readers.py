@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
-import os
 import re
 import zipfile
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +14,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suffice.comparison.metrics import HIGHER, LOWER
+from suffice.comparison.metrics import HIGHER, LOWER, Margin
 from suffice.data.files import lines
-from suffice.data.rows import (
-    decode_lines,
-    find_delimiter,
-    kind_of_file,
-    plain_text,
-    read_rows,
-    refuse_columns,
-)
+from suffice.data.rows import decode_lines, kind_of_file, plain_text, read_rows, refuse_columns
 from suffice.errors import ConfigError, DataError, check_known
 from suffice.utils.files import parse_json, read_json
 from suffice.utils.grammar import split_list
 
 Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    # metrics to judge by; empty takes the first that all sources have
+    metrics: tuple[str, ...] = ()
+    # "higher" or "lower", of every metric; None where names or sources tell
+    better: str | None = None
+    percent: bool = False  # whether scores are in percent, which are shares once divided by 100
+    margins: Mapping[str, Margin]  # margin by metric, or under "" for all
+    # whether margins of metrics that are not shares are fractions of their values
+    relative: bool = False
+    baseline: str | None = None  # name that the others are compared with; None takes the first
+    failures: float | None = None  # largest acceptable rate of failed trainings; None does not ask
+    chance: float | None = None  # the share that a guess gets; None where it is not known
+    paired: bool = False  # whether runs without labels of seeds are paired in their order
+    kind: str | None = None  # kind of the files, of `KINDS`; None finds it
+    columns: Mapping[str, str] = field(default_factory=dict)  # columns of tables by role
+    # numbers of seeds at which the verdict is looked at, declared before
+    looks: tuple[int, ...] = ()
+    state: str | Path | None = None  # file that keeps the looks
+    null: bool = False  # whether both names are reruns of one thing
+    command: str = ""  # the command as typed
 
 
 class RowNames:
@@ -83,35 +97,22 @@ class Source:
     name: str  # name of the mechanism, model or setting
     path: str  # path that was read
     kind: str  # kind of the files
-    runs: list[Run]  # run of each task and trained model
+    runs: list[Run] = field(default_factory=list)  # run of each task and trained model
     # "higher" or "lower" by metric, as far as the source tells
     better: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # sentences about choices in reading
-    # whether the labels of the seeds are those of the folds of a cross-validation
-    folds: bool = False
-
-    @property
-    def metrics(self) -> list[str]:
-        """Metrics that every run has, in the order of the first."""
-        return [m for m in self.runs[0].scores if all(m in run.scores for run in self.runs)]
+    folds: bool = False  # whether labels of seeds are those of the folds of a cross-validation
 
     @property
     def tasks(self) -> list[str]:
-        """Tasks in the order of first appearance."""
         return list(dict.fromkeys(run.task for run in self.runs))
 
     def described(self) -> str:
-        """Say what was read."""
         seeds = len(self.runs) // len(self.tasks)
         text = f"read as {self.kind}: {seeds} {'fold' if self.folds else 'run'}{'s' * (seeds != 1)}"
         if self.runs[0].rows is not None:
             text += f" of {len(self.runs[0].rows):,} rows"
         return text + (f", {len(self.tasks)} tasks" if len(self.tasks) > 1 else "")
-
-
-def all_under(name: str, sources: list[Source]) -> Source:
-    """Return one source of this name with the runs of all, whatever names the file gives."""
-    return replace(sources[0], name=name, runs=[run for source in sources for run in source.runs])
 
 
 TRUE, FALSE = ("true", "yes", "correct", "right"), ("false", "no", "incorrect", "wrong")
@@ -143,29 +144,11 @@ def seed_in(path: Path) -> str | None:
         >>> seed_in(Path("runs/a-seed3/trainer_state.json")), seed_in(Path("runs/a/state.json"))
         ('3', None)
     """
-    for part in (path.stem, path.parent.name):
-        if match := SEED.search(part):
-            return match[1]
-    return None
+    matches = map(SEED.search, (path.stem, path.parent.name))
+    return next((match[1] for match in matches if match), None)
 
 
-def names_apart(paths: Iterable[Path]) -> list[str]:
-    """Return the shortest ends of paths, without suffixes, that tell them apart.
-
-    Example:
-        >>> names_apart([Path("runs/a.csv"), Path("runs/b.csv")])
-        ['a', 'b']
-        >>> names_apart([Path("a/scores.csv"), Path("b/scores.csv")])
-        ['a', 'b']
-    """
-    parts = [[*path.parts[:-1], path.name.split(".")[0] or path.name] for path in paths]
-    deepest = max(map(len, parts))
-    for depth in range(1, deepest + 1):
-        names = [name[-depth] if len(name) >= depth else "/".join(name) for name in parts]
-        if len(set(names)) == len(names):
-            return names
-    return ["/".join(name) for name in parts]
-
+# kinds
 
 TABLE, COLUMN = "table", "column of scores"
 COMPARISON, TRAINER, LM_EVAL, INSPECT = "comparison", "trainer", "lm-eval", "inspect"
@@ -184,8 +167,7 @@ def kind_of(path: Path) -> str:
     """Return the kind of a file or folder, by its content."""
     if not path.exists():
         raise DataError(f"no such file or folder: {path}")
-    kinds = _kinds_in(path) if path.is_dir() else {_kind_of_file(path)}
-    kinds.discard(None)
+    kinds = (_kinds_in(path) if path.is_dir() else {_kind_of_file(path)}) - {None}
     if len(kinds) > 1:
         raise DataError(
             f"{path} holds several kinds of results ({', '.join(sorted(map(str, kinds)))}); name "
@@ -197,42 +179,39 @@ def kind_of(path: Path) -> str:
     return str(kinds.pop())
 
 
-MAX_FILES = 20_000  # below a folder of results
-
-
 def _files_below(folder: Path, pattern: str) -> list[Path]:
-    """Return the files below a folder whose names fit, sorted."""
-    files: list[Path] = []
-    count = 0
-    for place, _, names in os.walk(folder):
-        count += 1 + len(names)
-        if count > MAX_FILES:
-            raise DataError(f"{folder} holds more than {MAX_FILES:,} files; name one of results.")
-        files += [Path(place, name) for name in fnmatch.filter(names, pattern)]
-    return sorted(files)
+    return sorted(path for path in folder.rglob(pattern) if path.is_file())
 
 
 def _kinds_in(folder: Path) -> set[str | None]:
     if (folder / RESULTS).is_file() and _kind_of_file(folder / RESULTS) == COMPARISON:
         return {COMPARISON}
-    kinds: set[str | None] = {TRAINER} if _files_below(folder, STATE) else set()
-    kinds |= {LM_EVAL} if _files_below(folder, "samples_*.jsonl") else set()
     logs = [path for path in _files_below(folder, "*.json") if path.name != STATE]
     files = [*_files_below(folder, "*.eval")[:1], *logs[:20]]
-    return kinds | {kind for path in files if (kind := _kind_of_file(path)) in (INSPECT, LM_EVAL)}
+    kinds = {kind for path in files if (kind := _kind_of_file(path)) in (INSPECT, LM_EVAL)}
+    kinds |= {TRAINER} if _files_below(folder, STATE) else set()
+    return kinds | ({LM_EVAL} if _files_below(folder, "samples_*.jsonl") else set())
 
 
 def _kind_of_file(path: Path) -> str | None:
-    if zipfile.is_zipfile(path):
-        return INSPECT if path.suffix == ".eval" else kind_of_text(path)
+    if path.suffix == ".eval" and zipfile.is_zipfile(path):
+        return INSPECT
     if path.suffix == ".json":
         content = read_json(path)
         return _kind_of_object(content) if isinstance(content, dict) else None
-    kind = TABLE if path.suffix == ".parquet" else kind_of_text(path)
-    if kind == TABLE and path.suffix == ".jsonl":
-        samples = {"doc_id", "filter", "resps"} <= set(read_rows(str(path))[0])
-        return LM_EVAL if samples else TABLE
-    return kind
+    of_table = kind_of_file(path)
+    if of_table == "parquet":
+        return TABLE
+    first = next(decode_lines(lines(path, keep_ends=True), str(path)), "")
+    try:
+        float(first)
+    except ValueError:
+        pass
+    else:
+        return COLUMN
+    if path.suffix == ".jsonl" and {"doc_id", "filter", "resps"} <= {*read_rows(str(path))[0]}:
+        return LM_EVAL
+    return TABLE if of_table else None
 
 
 def _kind_of_object(content: Mapping[str, Any]) -> str | None:
@@ -246,48 +225,88 @@ def _kind_of_object(content: Mapping[str, Any]) -> str | None:
 
 
 def read(
-    path: Path,
-    name: str,
-    kind: str,
-    *,
-    columns: Mapping[str, str],
-    metrics: tuple[str, ...],
-    row_names: RowNames,
+    name: str, value: Any, kind: str | None, question: Question, row_names: RowNames
 ) -> list[Source]:
-    """Return what a file or folder holds, a source for each model that a table names."""
+    """Return what a value holds: a source for each model that a table names, else one.
+
+    Args:
+        name: name of the source where a table names none.
+        value: path of a file or folder of a kind; without a kind an array [seeds, rows], a list
+            [seeds] or a DataFrame.
+        kind: kind of the files, see `KINDS`.
+        question: the columns and metrics that are asked for.
+        row_names: numbers of the rows of all sources.
+    """
+    if kind is None and hasattr(value, "to_dict") and hasattr(value, "columns"):
+        names = [str(column) for column in value.columns]
+        rows = enumerate(value.to_dict("records"), 1)
+        return _read_table(name, name, names, rows, question, row_names)
     if kind == TABLE:
-        sources = read_table(path, name, columns, metrics, row_names)
-    elif columns:
-        raise ConfigError(f"--columns is for tables, and {path} is {kind}.")
-    elif kind == COLUMN:
-        sources = read_column(path, name)
-    else:
-        sources = [READERS[kind](path, name, row_names)]
-    if not all(source.runs for source in sources):
-        raise DataError(f"{path} holds no scores.")
-    return sources
+        return _read_table(str(value), name, *read_rows(str(value)), question, row_names)
+    if question.columns and kind is None:
+        named = ", ".join(question.columns)
+        raise ConfigError(f"{named}: columns are of tables, and {name} is an array.")
+    if question.columns:
+        raise ConfigError(f"--columns is for tables, and {value} is {kind}.")
+    if kind is None:
+        return [_read_array(name, value, question.metrics)]
+    source = Source(name=name, path=str(value), kind=kind)
+    READERS[kind](Path(value), source, row_names)
+    if not source.runs:
+        raise DataError(f"{value} holds no scores.")
+    return [source]
+
+
+def _read_array(name: str, value: Any, metrics: tuple[str, ...]) -> Source:
+    try:
+        scores = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} is not an array of numbers ({error!s:.200}).") from error
+    if scores.ndim not in (1, 2) or not scores.size:
+        raise DataError(f"{name} has shape {scores.shape}; give [seeds] or [seeds, rows].")
+    if not np.isfinite(scores).all():
+        raise DataError(f"{name} has scores that are not finite; leave out those runs.")
+    rows = np.arange(scores.shape[1]) if scores.ndim == 2 else None  # noqa: PLR2004
+    runs = [
+        Run(
+            scores={next(iter(metrics), "score"): np.atleast_1d(of_seed)},
+            seed=None if rows is None else str(seed),
+            rows=rows,
+        )
+        for seed, of_seed in enumerate(scores)
+    ]
+    return Source(name=name, path="an array", kind="array", runs=runs)
+
+
+def _read_column(path: Path, source: Source, _: RowNames) -> None:
+    """Read the numbers of a file, each the score of one run whose seed is not known."""
+    source.runs = [
+        Run(scores={"score": np.array([number_of(line, f"{path}, line {number},")])})
+        for number, line in enumerate(decode_lines(lines(path, keep_ends=True), str(path)), 1)
+        if line.strip()
+    ]
 
 
 # transformers' Trainer
 
+SPEEDS = ("_runtime", "_per_second", "_time")
 
-def _read_trainer(path: Path, name: str, _: RowNames) -> Source:
-    states = _files_below(path, STATE) if path.is_dir() else [path]
+
+def _read_trainer(path: Path, source: Source, _: RowNames) -> None:
     latest: dict[Path, tuple[int, Path]] = {}
-    for state in states:
+    for state in _files_below(path, STATE) if path.is_dir() else [path]:
         step = re.fullmatch(r"checkpoint-(\d+)", state.parent.name)
         training = state.parent.parent if step else state.parent
         candidate = (int(step[1]) if step else 1 << 62, state)
         latest[training] = max(latest.get(training, candidate), candidate)
-    runs = [
+    source.runs = [
         Run(scores=_last_evaluation(state), seed=seed_in(training / STATE))
         for training, (_, state) in sorted(latest.items())
     ]
-    note = "Of each training the last evaluation counts."
-    return Source(name=name, path=str(path), kind=TRAINER, runs=runs, notes=[note])
+    source.notes = ["Of each training the last evaluation counts."]
 
 
-def _last_evaluation(path: Path) -> dict[str, np.ndarray]:
+def _last_evaluation(path: Path) -> dict[str, Values]:
     history = read_json(path).get("log_history", [])
     for entry in reversed(history):
         scores = {
@@ -300,54 +319,61 @@ def _last_evaluation(path: Path) -> dict[str, np.ndarray]:
     raise DataError(f"{path} has no evaluation (eval_...); train with eval_strategy set.")
 
 
-SPEEDS = ("_runtime", "_per_second", "_time")
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float)
 
 
+def _complete(
+    by_metric: Mapping[str, Mapping[int, list[float]]], rows: Iterable[int]
+) -> dict[str, Values]:
+    """Return the mean of each row in the metrics that every row has."""
+    return {
+        metric: np.array([np.mean(of_metric[row]) for row in rows])
+        for metric, of_metric in by_metric.items()
+        if of_metric.keys() == set(rows)
+    }
+
+
 # lm-evaluation-harness
 
-STAMP = re.compile(r"(?:samples_(?P<task>.+)|results)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)")
+STAMP = re.compile(r"(?:samples_)?(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+))?")
+CONTRADICTION = 1e-3  # difference of a mean from that of its samples; the harness rounds less
 
 
-def _read_lm_eval(path: Path, name: str, row_names: RowNames) -> Source:
+def _read_lm_eval(path: Path, source: Source, row_names: RowNames) -> None:
     files = _files_below(path, "samples_*.jsonl") if path.is_dir() else [path]
     if not files or path.suffix == ".json":
         raise DataError(
             f"{path} has no samples, without which nothing is known of rows; run the harness "
             "again with --log_samples."
         )
-    source = Source(name=name, path=str(path), kind=LM_EVAL, runs=[])
     skipped: set[str] = set()
     for file in files:
-        task, date = _stamp(file)
+        task, date = STAMP.fullmatch(file.stem).group("task", "date")
         scores, rows = _read_samples(file, row_names, skipped)
         source.runs.append(Run(scores=scores, task=task, seed=seed_in(file), rows=rows))
         results = file.with_name(f"results_{date}.json")
         if date is not None and results.exists():
             content = read_json(results)
-            source.better |= _directions(content, task, scores)
-            source.notes += _contradictions(content, task, scores, results)
+            rising = content.get("higher_is_better", {}).get(task, {})
+            source.better |= {
+                metric: HIGHER if rising[name] else LOWER
+                for metric in scores
+                if rising.get(name := metric.partition(",")[0]) is not None
+            }
+            source.notes += _contradictions(content["results"].get(task, {}), task, scores, results)
     if skipped:
         source.notes.append(f"Metrics without a number for each row: {', '.join(sorted(skipped))}.")
-    return source
-
-
-def _stamp(file: Path) -> tuple[str, str | None]:
-    match = STAMP.fullmatch(file.stem)
-    return (match["task"], match["date"]) if match else (file.stem.removeprefix("samples_"), None)
 
 
 def _read_samples(
     file: Path, row_names: RowNames, skipped: set[str]
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    rows: dict[int, int] = {}
-    scores: dict[str, dict[int, float]] = {}
+) -> tuple[dict[str, Values], NDArray[np.int64]]:
+    rows: dict[int, None] = {}
+    scores: dict[str, dict[int, list[float]]] = {}
     for number, sample in read_rows(str(file))[1]:
         row = row_names.number(f"{sample.get('doc_id')} {sample.get('doc_hash', '')}".strip())
-        rows.setdefault(row, number)
+        rows[row] = None
         of_filter = sample.get("filter", "none")
         for metric in sample.get("metrics", ()):
             value = sample.get(metric)
@@ -357,12 +383,8 @@ def _read_samples(
             full = metric if of_filter == "none" else f"{metric},{of_filter}"
             if row in scores.setdefault(full, {}):
                 raise DataError(f"{file} has row {row_names.name(row)!r} twice; keep one of them.")
-            scores[full][row] = number_of(value, f"{file}, line {number}, {metric}")
-    complete = {
-        metric: np.array([of_metric[row] for row in rows])
-        for metric, of_metric in scores.items()
-        if of_metric.keys() == rows.keys()
-    }
+            scores[full][row] = [number_of(value, f"{file}, line {number}, {metric}")]
+    complete = _complete(scores, rows)
     if not complete:
         lists = "" if skipped or scores else ", as no sample lists its metrics"
         raise DataError(
@@ -372,14 +394,8 @@ def _read_samples(
     return complete, np.array(list(rows))
 
 
-def _directions(content: Mapping[str, Any], task: str, metrics: Iterable[str]) -> dict[str, str]:
-    higher_is_better = content.get("higher_is_better", {}).get(task, {})
-    by_metric = {name: higher_is_better.get(name.partition(",")[0]) for name in metrics}
-    return {n: HIGHER if higher else LOWER for n, higher in by_metric.items() if higher is not None}
-
-
 def _contradictions(
-    content: Mapping[str, Any], task: str, scores: Mapping[str, np.ndarray], file: Path
+    written: Mapping[str, Any], task: str, scores: Mapping[str, Values], file: Path
 ) -> list[str]:
     """Return a sentence for each mean of samples that the results of their run contradict.
 
@@ -387,19 +403,14 @@ def _contradictions(
     """
     notes = []
     for metric, of_rows in scores.items():
-        written = (
-            content["results"].get(task, {}).get(metric if "," in metric else f"{metric},none")
-        )
-        share = _is_number(written) and 0.0 <= of_rows.min() <= of_rows.max() <= 1.0
-        if share and abs(of_rows.mean() - written) > CONTRADICTION:
+        mean = written.get(metric if "," in metric else f"{metric},none")
+        share = _is_number(mean) and 0.0 <= of_rows.min() <= of_rows.max() <= 1.0
+        if share and abs(of_rows.mean() - mean) > CONTRADICTION:
             notes.append(
-                f"{file} has {metric} {written:.4g} for {task}, and the mean of its samples, which "
+                f"{file} has {metric} {mean:.4g} for {task}, and the mean of its samples, which "
                 f"is judged, is {of_rows.mean():.4g}: one of the two is wrong."
             )
     return notes
-
-
-CONTRADICTION = 1e-3  # difference of a mean from that of its samples; the harness rounds less
 
 
 # inspect
@@ -407,12 +418,11 @@ CONTRADICTION = 1e-3  # difference of a mean from that of its samples; the harne
 LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
-def _read_inspect(path: Path, name: str, row_names: RowNames) -> Source:
+def _read_inspect(path: Path, source: Source, row_names: RowNames) -> None:
     files = [path]
     if path.is_dir():
         every = [*_files_below(path, "*.eval"), *_files_below(path, "*.json")]
         files = [file for file in every if _kind_of_file(file) == INSPECT]
-    source = Source(name=name, path=str(path), kind=INSPECT, runs=[])
     for file in files:
         header, samples = _log(file)
         if header.get("status") != "success":
@@ -429,19 +439,12 @@ def _read_inspect(path: Path, name: str, row_names: RowNames) -> Source:
                 by_scorer.setdefault(scorer, {}).setdefault(row, []).append(number)
         if not by_scorer:
             raise DataError(f"{file} has no scored samples; run inspect with log_samples on.")
-        rows = list(next(iter(by_scorer.values())))
-        scores = {
-            scorer: np.array([float(np.mean(of_scorer[row])) for row in rows])
-            for scorer, of_scorer in by_scorer.items()
-            if of_scorer.keys() == set(rows)
-        }
-        if any(len(values) > 1 for values in next(iter(by_scorer.values())).values()):
-            note = "Epochs of a sample are averaged."
-            source.notes += [] if note in source.notes else [note]
+        first = next(iter(by_scorer.values()))
+        if any(len(values) > 1 for values in first.values()):
+            source.notes = ["Epochs of a sample are averaged."]
         task = str(header["eval"].get("task", ""))
-        run = Run(scores=scores, task=task, seed=seed_in(file), rows=np.array(rows))
-        source.runs.append(run)
-    return source
+        scores, rows = _complete(by_scorer, first), np.array(list(first))
+        source.runs.append(Run(scores=scores, task=task, seed=seed_in(file), rows=rows))
 
 
 def _log(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -460,8 +463,15 @@ def _log(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         ) from error
 
 
-READERS = {TRAINER: _read_trainer, LM_EVAL: _read_lm_eval, INSPECT: _read_inspect}
+READERS = {
+    COLUMN: _read_column,
+    TRAINER: _read_trainer,
+    LM_EVAL: _read_lm_eval,
+    INSPECT: _read_inspect,
+}
 
+
+# tables
 
 ROLES = {
     "model": ("model", "mechanism", "method", "system", "name", "variant"),
@@ -477,15 +487,19 @@ ROLES = {
 """Names of columns by what they hold, the likeliest first; groups of rows are always named."""
 
 
-def parse_columns(text: str | None) -> dict[str, str]:
-    """Return the column of each role that a text names.
+def parse_columns(
+    columns: str | Mapping[str, str] | None, groups: str | None = None
+) -> dict[str, str]:
+    """Return the column of each role that a text names, and that of groups.
 
     Example:
-        >>> parse_columns("seed=run,score=acc")
-        {'seed': 'run', 'score': 'acc'}
+        >>> parse_columns("seed=run,score=acc", groups="user")
+        {'group': 'user', 'seed': 'run', 'score': 'acc'}
     """
-    named = {}
-    for word in split_list(text or ""):
+    named = {} if groups is None else {"group": groups}
+    if isinstance(columns, Mapping):
+        return {**columns, **named}
+    for word in split_list(columns or ""):
         role, equals, column = word.partition("=")
         if not (equals and column):
             raise ConfigError(f"--columns {word}: write ROLE=NAME, such as seed=run,score=acc.")
@@ -497,147 +511,130 @@ def parse_columns(text: str | None) -> dict[str, str]:
 def _roles(
     path: str, names: list[str], columns: Mapping[str, str], metrics: tuple[str, ...]
 ) -> tuple[dict[str, str], list[str]]:
+    """Return the column of each role, and the columns of scores, none where answers are scored."""
     lacking = [column for column in (*columns.values(), *metrics) if column not in names]
     if lacking:
         refuse_columns(path, names, lacking, hint="name others with --columns or --metric.")
     by_name = {name.lower(): name for name in names}
     roles = dict(columns)
     for role, usual in ROLES.items():
-        taken = set(roles.values())
-        there = [by_name[name] for name in usual if by_name.get(name) not in (None, *taken)]
-        if role not in roles and there:
-            roles[role] = there[0]
+        there = [by_name[name] for name in usual if name in by_name]
+        free = [name for name in there if name not in roles.values()]
+        if role not in roles and free:
+            roles[role] = free[0]
     if {"seed", "fold"} <= roles.keys():
-        named = {"seed", "fold"} & columns.keys()
-        if len(named) != 1:
-            raise DataError(
-                f"{path} has seeds ({roles['seed']}) and folds ({roles['fold']}); give one "
-                f"partition alone, or name rows and --columns seed={roles['seed']}, which makes "
-                "one run of all folds of a seed."
-            )
-        del roles[({"seed", "fold"} - named).pop()]
-    scores = [*metrics] or [name for name in [roles.pop("score", None)] if name]
-    roles.pop("score", None)
-    if scores:
-        roles.pop("answer", None)
-    elif "answer" not in roles:
+        del roles["fold" if _counts_seeds(path, roles, columns) else "seed"]
+    if "group" in roles and "row" not in roles:
+        raise DataError(f"{path} has groups and no column that names rows; use --columns row=NAME.")
+    score = roles.pop("score", None)
+    if metrics or score:
+        return roles, [*metrics] or [score]
+    if "answer" not in roles:
         rest = [name for name in names if name not in roles.values()]
         if len(rest) != 1:
             refuse_columns(path, names, ["score"], hint="name it with --columns score=NAME.")
-        scores = rest
-    elif "label" not in roles:
+        return roles, rest
+    if "label" not in roles:
         raise DataError(
             f"{path} has answers ({roles['answer']}) and no column of labels to score them by; "
             "name it with --columns label=NAME, or a column of scores."
         )
-    return roles, scores
+    return roles, []
+
+
+def _counts_seeds(path: str, roles: Mapping[str, str], columns: Mapping[str, str]) -> bool:
+    """Return whether seeds, not folds, are the runs of a table that has both."""
+    if ("seed" in columns) == ("fold" in columns):
+        raise DataError(
+            f"{path} has seeds ({roles['seed']}) and folds ({roles['fold']}); give one partition "
+            f"alone, or name rows and --columns seed={roles['seed']}, which makes one run of all "
+            "folds of a seed."
+        )
+    return "seed" in columns
 
 
 @dataclass
-class _Group:
-    rows: array[int] = field(default_factory=lambda: array("q"))
+class _Rows:
+    """Rows of one run as they are read."""
+
+    numbers: array[int] = field(default_factory=lambda: array("q"))
     scores: dict[str, array[float]] = field(default_factory=dict)
 
 
-def read_table(
-    path: Path,
-    name: str,
-    columns: Mapping[str, str],
-    metrics: tuple[str, ...],
-    row_names: RowNames,
-) -> list[Source]:
-    """Return what a table holds: a source for each model that a column names, else one."""
-    names, rows = read_rows(str(path))
-    return read_records(str(path), name, names, rows, columns, metrics, row_names)
-
-
-def read_records(
+def _read_table(
     path: str,
     name: str,
     names: list[str],
     numbered_rows: Iterable[tuple[int, Mapping[str, Any]]],
-    columns: Mapping[str, str],
-    metrics: tuple[str, ...],
+    question: Question,
     row_names: RowNames,
 ) -> list[Source]:
-    """Return what the rows of a table hold, as `read_table`."""
-    roles, metric_names = _roles(path, names, columns, metrics)
-    if "group" in roles and "row" not in roles:
-        raise DataError(f"{path} has groups and no column that names rows; use --columns row=NAME.")
-    groups: dict[tuple[str, str, str | None], _Group] = {}
-    seed_column = roles.get("fold", roles.get("seed"))
-    by_line = "row" not in roles and seed_column is None
+    roles, metrics = _roles(path, names, question.columns, question.metrics)
+    seeds = roles.get("fold", roles.get("seed"))
+    named = [column for role, column in roles.items() if role not in ("answer", "label")]
+    by_line = "row" not in roles and seeds is None
+    runs: dict[tuple[str, str, str | None], _Rows] = {}
     for number, row in numbered_rows:
-        seed = f"line {number}" if by_line else _label(row, seed_column)
-        key = (str(row[roles["model"]]) if "model" in roles else name, _task(row, roles), seed)
-        group = groups.setdefault(key, _Group())
-        if "row" in roles:
-            group.rows.append(row_names.number(row[roles["row"]]))
-        if "group" in roles:
-            row_names.put_into_group(key[1], group.rows[-1], row[roles["group"]])
         where = f"{path}, row {number},"
-        for metric, value in _scores(row, roles, metric_names, where):
-            group.scores.setdefault(metric, array("d")).append(value)
-    if not groups:
+        if lost := [column for column in named if column not in row]:
+            raise DataError(f"{where} has no {lost[0]!r}; give every row all columns.")
+        model = str(row[roles["model"]]) if "model" in roles else name
+        task = str(row[roles["task"]]) if "task" in roles else ""
+        seed = None if seeds is None else str(row[seeds])
+        run = runs.setdefault((model, task, f"line {number}" if by_line else seed), _Rows())
+        if "row" in roles:
+            run.numbers.append(row_names.number(row[roles["row"]]))
+        if "group" in roles:
+            row_names.put_into_group(task, run.numbers[-1], row[roles["group"]])
+        scores = {metric: number_of(row.get(metric), where) for metric in metrics}
+        for metric, value in (scores or _right(row, roles, where)).items():
+            run.scores.setdefault(metric, array("d")).append(value)
+    if not runs:
         raise DataError(f"{path} has no rows; give one for each score.")
     sources: dict[str, Source] = {}
-    for (model, task, seed), group in groups.items():
-        scores = {metric: np.frombuffer(values) for metric, values in group.scores.items()}
-        several = len(next(iter(scores.values())))
-        if "row" not in roles and several > 1:
+    for (model, task, seed), run in runs.items():
+        scores = {metric: np.frombuffer(values) for metric, values in run.scores.items()}
+        count = len(next(iter(scores.values())))
+        if "row" not in roles and count > 1:
             raise DataError(
-                f"{path} has {several:,} lines of {seed_column} {seed} and no column that names "
-                "rows; name it with --columns row=NAME."
+                f"{path} has {count:,} lines of {seeds} {seed} and no column that names rows; "
+                "name it with --columns row=NAME."
             )
-        rows = np.frombuffer(group.rows, dtype=np.int64) if "row" in roles else None
-        source = sources.setdefault(
-            model,
-            Source(name=model, path=path, kind=TABLE, runs=[], folds="fold" in roles),
+        numbers = np.frombuffer(run.numbers, dtype=np.int64) if "row" in roles else None
+        of_model = Source(name=model, path=path, kind=TABLE, folds="fold" in roles)
+        sources.setdefault(model, of_model).runs.append(
+            Run(scores=scores, task=task, seed=None if by_line else seed, rows=numbers)
         )
-        run = Run(scores=scores, task=task, seed=None if by_line else seed, rows=rows)
-        source.runs.append(run)
     return list(sources.values())
 
 
-def _label(row: Mapping[str, Any], column: str | None) -> str | None:
-    return None if column is None else str(row[column])
+def _right(row: Mapping[str, Any], roles: Mapping[str, str], where: str) -> dict[str, float]:
+    answer, label = (plain_text(row.get(roles[role])).strip() for role in ("answer", "label"))
+    if not label:
+        raise DataError(f"{where} has no label; leave the row out of every run.")
+    return {"accuracy": float(answer == label)}
 
 
-def _task(row: Mapping[str, Any], roles: Mapping[str, str]) -> str:
-    return str(row[roles["task"]]) if "task" in roles else ""
+# names
 
 
-def _scores(
-    row: Mapping[str, Any], roles: Mapping[str, str], metrics: list[str], where: str
-) -> Iterator[tuple[str, float]]:
-    if not metrics:
-        answer, label = (plain_text(row.get(roles[role])).strip() for role in ("answer", "label"))
-        if not label:
-            raise DataError(f"{where} has no label; leave the row out of every run.")
-        yield "accuracy", float(answer == label)
-    for metric in metrics:
-        yield metric, number_of(row.get(metric), where)
+def all_under(name: str, sources: list[Source]) -> Source:
+    """Return one source of this name with the runs of all, whatever names the file gives."""
+    return replace(sources[0], name=name, runs=[run for source in sources for run in source.runs])
 
 
-def read_column(path: Path, name: str) -> list[Source]:
-    """Return the numbers of a file, each the score of one run whose seed is not known."""
-    runs = [
-        Run(scores={"score": np.array([number_of(line, f"{path}, line {number},")])})
-        for number, line in enumerate(decode_lines(lines(path, keep_ends=True), str(path)), 1)
-        if line.strip()
-    ]
-    return [Source(name=name, path=str(path), kind=COLUMN, runs=runs)]
+def names_apart(paths: Iterable[Path]) -> list[str]:
+    """Return the shortest ends of paths, without suffixes, that tell them apart.
 
-
-def kind_of_text(path: Path) -> str | None:
-    """Return whether a text file is a table or a column of numbers; None for anything else."""
-    first = next(decode_lines(lines(path, keep_ends=True), str(path)), "").strip()
-    try:
-        float(first)
-    except ValueError:
-        pass
-    else:
-        return COLUMN
-    if kind_of_file(path) or path.suffix.lower() == ".parquet":
-        return TABLE
-    return TABLE if len(first.split(find_delimiter(first))) > 1 else None
+    Example:
+        >>> names_apart([Path("runs/a.csv"), Path("runs/b.csv")])
+        ['a', 'b']
+        >>> names_apart([Path("a/scores.csv"), Path("b/scores.csv")])
+        ['a', 'b']
+    """
+    parts = [[*path.parts[:-1], path.name.split(".")[0] or path.name] for path in paths]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = [name[-depth] if len(name) >= depth else "/".join(name) for name in parts]
+        if len(set(names)) == len(names):
+            return names
+    return ["/".join(name) for name in parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, islice
@@ -18,25 +18,22 @@ from rich.text import Text
 from suffice.comparison import report
 from suffice.comparison.console import WIDTH, document, print_report, print_screen
 from suffice.comparison.external.looks import Look, check_looks, keep, opened
-from suffice.comparison.external.pairing import Question, comparisons, mean_over_tasks
+from suffice.comparison.external.pairing import comparisons, mean_over_tasks
 from suffice.comparison.external.readers import (
     COMPARISON,
     KINDS,
     RESULTS,
-    TABLE,
+    Question,
     RowNames,
-    Run,
-    Source,
     all_under,
     kind_of,
     names_apart,
     parse_columns,
     read,
-    read_records,
 )
 from suffice.comparison.metrics import Margin
 from suffice.comparison.report.page import notebook_html
-from suffice.comparison.report.sheet import Column, Sheet, sheet_of
+from suffice.comparison.report.sheet import Line, Sheet
 from suffice.comparison.results import Results, read_results
 from suffice.comparison.scores import MIN_SEEDS, Scores, metric_in
 from suffice.comparison.sentence import (
@@ -54,13 +51,14 @@ from suffice.comparison.verdict import (
     NOTHING,
     OPEN,
     SUFFICIENT,
-    Comparison,
     Verdict,
     judge,
     judge_together,
 )
-from suffice.errors import ConfigError, DataError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.utils.statistics import Summary
+
+Judged = tuple[Results, Verdict]
 
 MEAN_OF_TASKS = (
     "The mean over tasks counts each alike and says nothing of other tasks. It decides, unless a "
@@ -78,14 +76,19 @@ class ExternalVerdict:
         reruns: exit code and sentence where two groups of reruns judge the verdict itself.
     """
 
-    judged: tuple[tuple[Results, Verdict], ...]
-    over_tasks: tuple[tuple[Results, Verdict], ...] = ()
+    judged: tuple[Judged, ...]
+    over_tasks: tuple[Judged, ...] = ()
     reruns: tuple[int, str] | None = None
 
     @property
-    def deciding(self) -> tuple[tuple[Results, Verdict], ...]:
+    def deciding(self) -> tuple[Judged, ...]:
         """The comparisons that decide: means over tasks where there are any."""
         return self.over_tasks or self.judged
+
+    @property
+    def every(self) -> tuple[Judged, ...]:
+        """All comparisons, the means over tasks first."""
+        return (*self.over_tasks, *self.judged)
 
     @cached_property
     def words(self) -> dict[str, str]:
@@ -150,48 +153,32 @@ class ExternalVerdict:
 
     def sheet(self, *, whole: bool = False) -> Sheet:
         """Return a table with a line for each task, metric and name, the means first."""
-        lines = [
-            (results, verdict, comparison)
-            for results, verdict in (*self.over_tasks, *self.judged)
-            for comparison in verdict.comparisons
-        ]
-
-        def column(title: str, text: Callable[..., str], *, words: bool = False) -> Column:
-            return Column(title=title, cell=lambda line: text(*line), words=words)
-
-        def ends(_: Results, verdict: Verdict, comparison: Comparison) -> str:
-            found = comparison.difference
-            if found is None or found.low is None:
-                return "-"
-            return "[{}, {}]".format(*map(verdict.metric.difference, (found.low, found.high)))
-
-        def difference(_: Results, verdict: Verdict, comparison: Comparison) -> str:
-            found = comparison.difference
-            return "-" if found is None else verdict.metric.difference(found.mean)
-
-        def margin(_: Results, verdict: Verdict, __: Comparison) -> str:
-            return verdict.metric.margin(verdict.margin)
-
-        word = decision if whole else outcome_of
-        columns = (
-            column("task", lambda results, _, __: results.task or "-"),
-            column("metric", lambda results, _, __: results.metric, words=True),
-            column("name", lambda _, __, comparison: comparison.mechanism, words=True),
-            column("difference", difference),
-            column("interval", ends),
-            column("margin", margin),
-            column("verdict", lambda _, __, comparison: word(comparison), words=True),
-        )
+        lines: list[Line] = []
+        for results, verdict in self.every:
+            metric, task = verdict.metric, results.task or "-"
+            for comparison in verdict.comparisons:
+                found = comparison.difference
+                has_ends = found is not None and found.low is not None
+                ends = map(metric.difference, (found.low, found.high) if has_ends else ())
+                cells = (
+                    *(task, results.metric, comparison.mechanism),
+                    "-" if found is None else metric.difference(found.mean),
+                    f"[{', '.join(ends)}]" if has_ends else "-",
+                    metric.margin(verdict.margin),
+                    decision(comparison) if whole else outcome_of(comparison),
+                )
+                starts_group = bool(lines) and lines[-1].cells[0] != task
+                lines.append(Line(cells=cells, starts_group=starts_group))
         baseline = self.judged[0][1].baseline
         caption = (
             f"Against {baseline}; plus is better. Several lines are corrected together (Holm)"
             + (", the means apart from the tasks." if self.over_tasks else ".")
         )
-        return sheet_of(
-            f"Differences to {baseline}",
-            columns,
-            lines,
-            group=lambda line: line[0].task,
+        return Sheet(
+            title=f"Differences to {baseline}",
+            columns=("task", "metric", "name", "difference", "interval", "margin", "verdict"),
+            words=("metric", "name", "verdict"),
+            lines=tuple(lines),
             caption=caption,
         )
 
@@ -201,23 +188,22 @@ class ExternalVerdict:
         return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
     def _repr_html_(self) -> str:
-        every = (*self.over_tasks, *self.judged)
-        return "\n".join(notebook_html(results, verdict) for results, verdict in every)
+        return "\n".join(notebook_html(results, verdict) for results, verdict in self.every)
 
     def write(self, folder: Path) -> list[Path]:
         """Write a page with pictures for each comparison, and return the pages."""
-        every = (*self.over_tasks, *self.judged)
+        alone = len(self.every) == 1
         return [
-            report.write_report(
-                results, verdict, folder if len(every) == 1 else folder / _named(results)
-            )
-            for results, verdict in every
+            report.write_report(results, verdict, folder if alone else folder / _named(results))
+            for results, verdict in self.every
         ]
 
     def to_json(self, folder: Path | None = None) -> dict[str, Any]:
         """Return the verdict as plain values, see `docs/verdict.md`."""
-        over_tasks = [verdict_record(verdict, results) for results, verdict in self.over_tasks]
-        records = [verdict_record(verdict, results) for results, verdict in self.judged]
+        records, over_tasks = (
+            [verdict_record(verdict, results) for results, verdict in judged]
+            for judged in (self.judged, self.over_tasks)
+        )
         return document(
             records, self.code, self.sentence, folder, words=self.words, over_tasks=over_tasks
         )
@@ -225,25 +211,6 @@ class ExternalVerdict:
 
 def _named(results: Results) -> str:
     return f"{results.task} by {results.metric}" if results.task else f"by {results.metric}"
-
-
-def _judge_sources(
-    sources: Sequence[Source], question: Question, row_names: RowNames, state: str | Path | None
-) -> ExternalVerdict:
-    check_looks(question.looks, state)
-    every = comparisons(sources, question, row_names)
-    if question.null:
-        if len(every) > 1:
-            raise ConfigError("--null: name one metric and give one task.")
-        judged = _judged(every, question.failures)
-        return replace(judged, reruns=judge_reruns(*judged.judged[0]))
-    if state is None:
-        return _judged(every, question.failures)
-    plan, seeds, scores = opened(Path(state), every)
-    judged = _judged(every, question.failures)
-    look = Look(seeds=seeds, scores=scores, code=judged.code, sentence=judged.sentence)
-    keep(Path(state), plan, look)
-    return judged
 
 
 def _judged(every: Sequence[Results], failures: float | None) -> ExternalVerdict:
@@ -330,102 +297,80 @@ def verdict(
         baseline=baseline,
         chance=chance,
         paired=paired,
+        kind=kind,
+        columns=parse_columns(columns, groups),
         looks=tuple(looks),
+        state=state,
         null=null,
         command="suffice.verdict(...)",
     )
-    named = dict(columns) if isinstance(columns, Mapping) else parse_columns(columns)
-    named |= {} if groups is None else {"group": groups}
-    return judge_all(_items(results), question, kind=kind, columns=named, state=state)
-
-
-def _items(results: Any) -> list[tuple[str | None, Any]]:
     if isinstance(results, Mapping):
-        return [(str(name), value) for name, value in results.items()]
-    return [(None, one) for one in ([results] if isinstance(results, str | Path) else results)]
+        return judge_all([(str(name), value) for name, value in results.items()], question)
+    items = [results] if isinstance(results, str | Path) else results
+    return judge_all([(None, item) for item in items], question)
 
 
-def judge_all(
-    items: Sequence[tuple[str | None, Any]],
-    question: Question,
-    *,
-    kind: str | None = None,
-    columns: Mapping[str, str],
-    state: str | Path | None = None,
-) -> ExternalVerdict:
+def judge_all(items: Sequence[tuple[str | None, Any]], question: Question) -> ExternalVerdict:
     """Read what is named and judge it."""
-    if kind is not None and kind not in KINDS:
-        raise unknown("kind", kind, KINDS)
-    kinds = [kind or kind_of(Path(value)) if _is_path(value) else None for _, value in items]
+    if question.kind is not None:
+        check_known("kind", question.kind, KINDS)
+    paths = [Path(value) if isinstance(value, str | Path) else None for _, value in items]
+    kinds = [None if path is None else question.kind or kind_of(path) for path in paths]
     if len(set(kinds)) > 1:
-        raise ConfigError(
-            f"mixed kinds of results ({', '.join(sorted(str(k or 'array') for k in set(kinds)))}); "
-            "give the same kind under every name."
-        )
+        mixed = ", ".join(sorted(kind or "array" for kind in set(kinds)))
+        raise ConfigError(f"mixed kinds of results ({mixed}); give the same kind under every name.")
     if COMPARISON in kinds:
-        return _judge_comparison(items, question, columns, state)
-    row_names = RowNames()
-    paths = [Path(value) if _is_path(value) else Path(str(name)) for name, value in items]
-    short_names = names_apart(paths) if items else []
-    sources = []
-    for (name, value), short, of_value in zip(items, short_names, kinds, strict=True):
-        if of_value is None:
-            of_item = sources_of_array(name or short, value, columns, question, row_names)
-        else:
-            of_item = read(
-                Path(value),
-                name or short,
-                of_value,
-                columns=columns,
-                metrics=question.metrics if of_value == TABLE else (),
-                row_names=row_names,
-            )
+        return _judge_comparison(paths, question)
+    row_names, sources = RowNames(), []
+    names = [name for name, _ in items]
+    short_names = names_apart(
+        path or Path(str(name)) for path, name in zip(paths, names, strict=True)
+    )
+    for (name, value), short, kind in zip(items, short_names, kinds, strict=True):
+        of_item = read(name or short, value, kind, question, row_names)
         alone = name is None or len(items) == 1
-        sources += of_item if alone else [all_under(str(name), of_item)]
-    return _judge_sources(sources, question, row_names, state)
+        sources += of_item if alone else [all_under(name, of_item)]
+    check_looks(question)
+    every = comparisons(sources, question, row_names)
+    if question.null:
+        if len(every) > 1:
+            raise ConfigError("--null: name one metric and give one task.")
+        judged = _judged(every, question.failures)
+        return replace(judged, reruns=judge_reruns(*judged.judged[0]))
+    if question.state is None:
+        return _judged(every, question.failures)
+    plan, seeds, scores = opened(Path(question.state), every)
+    judged = _judged(every, question.failures)
+    look = Look(seeds=seeds, scores=scores, code=judged.code, sentence=judged.sentence)
+    keep(Path(question.state), plan, look)
+    return judged
 
 
-def _is_path(value: object) -> bool:
-    return isinstance(value, str | Path)
+UNUSED = ("columns", "better", "percent", "chance", "paired", "null", "looks", "state")
+"""Fields of a question that are not asked of a comparison of ours."""
 
 
-def _judge_comparison(
-    items: Sequence[tuple[str | None, Any]],
-    question: Question,
-    columns: Mapping[str, str],
-    state: str | Path | None,
-) -> ExternalVerdict:
-    if len(items) > 1:
+def _judge_comparison(paths: Sequence[Path | None], question: Question) -> ExternalVerdict:
+    path, *others = paths
+    if others:
         raise ConfigError(
             "a folder of `suffice compare` is judged alone, as it holds several mechanisms; name "
             "one folder."
         )
-    unused = {
-        "columns": columns,
-        "better": question.better,
-        "percent": question.percent,
-        "chance": question.chance,
-        "paired": question.paired,
-        "null": question.null,
-        "looks": question.looks,
-        "state": state,
-    }
-    if unusable := [name for name, value in unused.items() if value]:
+    if unused := [name for name in UNUSED if getattr(question, name)]:
         raise ConfigError(
-            f"{', '.join(unusable)}: a comparison of ours knows its seeds, rows and metrics, and "
+            f"{', '.join(unused)}: a comparison of ours knows its seeds, rows and metrics, and "
             "takes margin, baseline and metric alone; leave out the rest."
         )
-    path = Path(items[0][1])
-    results = read_results(path / RESULTS if path.is_dir() else path)
-    if question.baseline is not None:
-        if question.baseline not in (names := dict(results.pairs())):
-            raise unknown("baseline", question.baseline, names)
-        results = replace(results, baseline=question.baseline)
     if len(question.metrics) > 1:
         raise ConfigError(
             f"{', '.join(question.metrics)}: a comparison of ours is judged by one metric."
         )
-    metric = question.metrics[0] if question.metrics else None
+    results = read_results(path / RESULTS if path.is_dir() else path)
+    if question.baseline is not None:
+        check_known("baseline", question.baseline, dict(results.pairs()))
+        results = replace(results, baseline=question.baseline)
+    metric = next(iter(question.metrics), None)
     measured = metric_in(results, metric)
     given = question.margins.get(measured.name, question.margins.get(""))
     margin, relative = (
@@ -435,37 +380,6 @@ def _judge_comparison(
         raise ConfigError(f"{measured.name} has a margin in its own unit; leave out %.")
     verdict = judge(results, margin=margin, metric=metric, failures=question.failures)
     return ExternalVerdict(judged=((results, verdict),))
-
-
-def sources_of_array(
-    name: str, value: Any, columns: Mapping[str, str], question: Question, row_names: RowNames
-) -> list[Source]:
-    """Return the runs of an array [seeds, rows], a list [seeds] or a DataFrame."""
-    if hasattr(value, "to_dict") and hasattr(value, "columns"):
-        names = [str(column) for column in value.columns]
-        rows = enumerate(value.to_dict("records"), 1)
-        return read_records(name, name, names, rows, columns, question.metrics, row_names)
-    if columns:
-        raise ConfigError(f"{', '.join(columns)}: columns are of tables, and {name} is an array.")
-    try:
-        scores = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} is not an array of numbers ({error!s:.200}).") from error
-    if scores.ndim not in (1, 2) or not scores.size:
-        raise DataError(f"{name} has shape {scores.shape}; give [seeds] or [seeds, rows].")
-    if not np.isfinite(scores).all():
-        raise DataError(f"{name} has scores that are not finite; leave out those runs.")
-    metric = question.metrics[0] if question.metrics else "score"
-    rows = scores.shape[1] if scores.ndim == 2 else 0  # noqa: PLR2004
-    runs = [
-        Run(
-            scores={metric: np.atleast_1d(of_seed)},
-            seed=str(seed) if rows else None,
-            rows=np.arange(rows) if rows else None,
-        )
-        for seed, of_seed in enumerate(scores)
-    ]
-    return [Source(name=name, path="an array", kind="array", runs=runs)]
 
 
 SPLITS = 1000  # of the reruns into two groups, at most

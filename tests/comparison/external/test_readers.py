@@ -127,6 +127,15 @@ def test_data_frames_and_parquet_are_read_as_tables_are(tmp_path):
     assert of_parquet.sentence == of_files.sentence
 
 
+@pytest.mark.parametrize("lost", ["seed", "row", "score"])
+def test_a_line_that_lacks_a_column_is_refused_with_its_number(tmp_path, lost):
+    rows = [{"seed": s, "row": f"q{r}", "score": (s + r) % 2} for s in range(3) for r in range(9)]
+    del rows[11][lost]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError, match=f"row 12.*('{lost}'|None)"):
+        suffice.verdict({"a": tmp_path / "t.jsonl", "b": tmp_path / "t.jsonl"})
+
+
 def log(scores: dict[str, list[object]], status: str = "success") -> dict:
     """A log of inspect in its JSON format, as version 0.3 writes it, without what is not read."""
     samples = [

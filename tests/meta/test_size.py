@@ -17,17 +17,17 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_418, 73_191
+MOST_LINES, MOST_TEST_LINES = 74_239, 73_200
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
-MOST_FILES, MOST_OPTIONS = 313, 173
+MOST_FILES, MOST_OPTIONS = 312, 173
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
 MOST_DATA_BYTES = 108_672
 LINES = {
     ".": 1124,
     "choose": 3045,
-    "cli": 4635,
-    "comparison": 11327,
+    "cli": 4607,
+    "comparison": 11176,
     "convert": 5509,
     "data": 3552,
     "encoders": 1036,

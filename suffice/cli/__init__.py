@@ -97,7 +97,7 @@ def _load(verb: str) -> Any:
 def module_of(verb: str) -> Any:
     """Import the module of a verb."""
     if verb not in SIBLINGS:
-        return import_module(f"suffice.cli.{verb}")
+        return import_module(f"suffice.cli.{'show' if verb == 'list' else verb}")
     for entry in entry_points(group="suffice.verbs", name=verb):
         return entry.load()
     name, folder = SIBLINGS[verb]

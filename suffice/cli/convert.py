@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -22,17 +24,24 @@ from suffice.cli.options import (
     open_unpacked,
     text_option,
 )
-from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells
+from suffice.cli.terminal import (
+    PLAIN,
+    format_interval,
+    print_json,
+    print_next,
+    print_text,
+    step_by_cells,
+)
 from suffice.errors import ConfigError
+from suffice.utils.grammar import in_ranges
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from suffice.convert import Certificate, LayerCertificate
+    from suffice.convert import Certificate
     from suffice.convert.sources import Source
 
 TOKENS = 1 << 15
-NUMBERS = ("predicted", "measured", "KV cache/token", "parameters")  # columns without wrapping
 
 
 def convert(
@@ -130,28 +139,37 @@ def _texts(source: Source, name: str | None, tokens: int) -> dict[str, list[Tens
 
 def _print(certificate: Certificate, out: Path) -> None:
     errors = () if certificate.exact else ("predicted", "measured")
-    columns = ("layer", "became", "claim", *errors, "KV cache/token", "parameters")
     table = Table(**PLAIN)
-    for column in columns:
-        table.add_column(column, no_wrap=column in NUMBERS)
+    for column in ("layers", "became", "claim", *errors, "KV cache/token", "parameters"):
+        table.add_column(column, no_wrap=column != "became")
+    alike = defaultdict(list)  # layers that changed in the same way are one row
     for layer in certificate.layers:
-        shares = (_percent(layer.predicted), _percent(layer.measured))
+        sizes = (layer.state_before, layer.state_after, layer.parameters_before)
+        name = re.sub(r"\d+", "*", layer.name, count=1)
+        key = (name, layer.target, layer.chosen, *sizes, layer.parameters_after)
+        alike[key].append(layer)
+    for layers in alike.values():
+        first = layers[0]
+        shares = [_largest(getattr(layer, name) for layer in layers) for name in errors]
+        difference = _largest(layer.difference for layer in layers)
         table.add_row(
-            layer.name.removesuffix(".attention"),
-            layer.target.replace(",", ", "),
-            _claim(layer),
-            *(() if certificate.exact else shares),
-            _change(layer.state_before, layer.state_after),
-            _change(layer.parameters_before, layer.parameters_after),
+            in_ranges([layer.name.removesuffix(".attention") for layer in layers]),
+            first.target.replace(",", ", "),
+            first.chosen if difference is None else f"exact, within {difference:.0e}",
+            *("" if share is None else f"{share:.1%}" for share in shares),
+            _change(first.state_before, first.state_after),
+            _change(first.parameters_before, first.parameters_after),
         )
     Console().print(table)
     print_text(_method(certificate))
+    if limits := sorted({n for layer in certificate.layers if (n := layer.exact_up_to)}):
+        print_text(f"windows change nothing up to {' or '.join(map(str, limits))} tokens")
     if certificate.loss is not None:
         loss = certificate.loss
-        interval = "" if loss.low is None else f" (95%: {loss.low:+.4f} to {loss.high:+.4f})"
+        change = format_interval(loss.change, loss.low, loss.high, "+.4f")
         print_text(
-            f"held-out loss {loss.before:.4f} -> {loss.after:.4f}, change {loss.change:+.4f}"
-            f"{interval} nats per token, {loss.tokens:,} tokens in {loss.rows} rows"
+            f"held-out loss {loss.before:.4f} -> {loss.after:.4f}, change {change} nats per "
+            f"token, {loss.tokens:,} tokens in {loss.rows} rows"
         )
     print_text(f"model: {out}")
 
@@ -177,15 +195,8 @@ def _change(before: int, after: int) -> str:
     return f"{before:,}" if before == after else f"{before:,} -> {after:,}"
 
 
-def _claim(layer: LayerCertificate) -> str:
-    if layer.exact:
-        return f"exact, within {layer.difference:.0e}"
-    limit = "" if layer.exact_up_to is None else f", exact up to {layer.exact_up_to} tokens"
-    return f"{layer.chosen}{limit}"
-
-
-def _percent(error: float | None) -> str:
-    return "" if error is None else f"{error:.1%}"
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _method(certificate: Certificate) -> str:
@@ -197,6 +208,6 @@ def _method(certificate: Certificate) -> str:
     if certificate.naive:
         return "approximate, by averaging or dropping maps: nothing was fitted"
     return (
-        f"approximate, fitted on {certificate.calibration_tokens:,} tokens; errors are shares of "
-        "each layer's output"
+        f"approximate, fitted on {certificate.calibration_tokens:,} tokens; errors are the "
+        "largest of these layers, as shares of their outputs"
     )

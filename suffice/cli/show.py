@@ -1,18 +1,19 @@
-"""`suffice show`: one mechanism, its spec, its cost, its attention pattern and its op."""
+"""`suffice list`: the mechanisms with their axes, cost and source; `suffice show`: one of them."""
 
 from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
 from suffice.cli import options
-from suffice.cli.options import mechanism_settings
-from suffice.cli.terminal import print_json, print_paragraph, print_text
+from suffice.cli.options import JsonFlag, mechanism_settings
+from suffice.cli.terminal import RULED, print_json, print_next, print_paragraph, print_text
 from suffice.errors import ConfigError
 from suffice.utils.files import write_atomic
 
@@ -22,6 +23,69 @@ if TYPE_CHECKING:
 ROWS, DENSE_ROWS = 32, 16  # of a drawing; patterns that leave out little need fewer
 INDENT = "  "
 REFUSED = "not "  # begins a line of an op that is not taken
+NUMBERS = ("parameters", "params", "FLOPs", "state")
+NAMES = {"mechanism": "{name}"}
+AXES = {**NAMES, "axes": "{axes}"}
+COUNTS = {
+    "parameters": "{parameters:,} ({parameters_ratio:.2f}x)",
+    "FLOPs": "{mflops:.1f}M ({flops_ratio:.2f}x)",
+}
+RATIOS = {"params": "{parameters_ratio:.2f}x", "FLOPs": "{flops_ratio:.2f}x"}
+STATE = {"state": "{state}"}
+LAYOUTS = (
+    {**AXES, **COUNTS, **STATE, "source": "{source}"},
+    {**AXES, **COUNTS, **STATE, "source": "{identifier}"},
+    {**AXES, **RATIOS, **STATE, "source": "{identifier}"},
+    {**AXES, **RATIOS, **STATE},
+    {**NAMES, **RATIOS, **STATE},
+    {**NAMES, **RATIOS},
+)
+"""Columns of the list, the widest first."""
+
+
+def list_mechanisms(as_json: JsonFlag = False) -> None:
+    """List the mechanisms: axes, cost next to standard, source."""
+    known = options.catalogue()
+    if as_json:
+        print_json(known)
+        return
+    console = Console(highlight=False)
+    rows = known["mechanisms"]
+    groups = dict.fromkeys(row["group"] for row in rows)
+    for layout in LAYOUTS:
+        tables = [_table(layout, rows, group) for group in groups]
+        width = max(Console(width=10_000).measure(table).maximum for table in tables)
+        if width <= console.width:
+            break
+    wide = Console(width=max(console.width, width), highlight=False)
+    for group, table in zip(groups, tables, strict=True):
+        wide.print(group, style="bold", markup=False)
+        wide.print(table)
+        wide.print()
+    print_paragraph(
+        console,
+        f"Per layer at d_model {known['d_model']}, {known['heads']} heads, {known['length']} "
+        "tokens; x: times standard; FLOPs: of the blocks that an op "
+        "computes; KV cache: numbers stored when streaming, per past token unless "
+        "fixed (`suffice show` counts both).",
+    )
+    print_next("suffice show NAME", console=console)
+
+
+def _table(layout: dict[str, str], rows: list[dict[str, Any]], group: str) -> Table:
+    table = Table(**RULED, padding=(0, 1, 0, 0))
+    cells = [
+        [form.format_map(row | {"mflops": row["flops"] / 1e6}) for row in rows]
+        for form in layout.values()
+    ]
+    for name, column in zip(layout, cells, strict=True):
+        side = "right" if name in NUMBERS else "left"
+        width = max(map(len, [name, *column]))  # the same in every group
+        table.add_column(name, justify=side, no_wrap=True, min_width=width)
+    for row, values in zip(rows, zip(*cells, strict=True), strict=True):
+        if row["group"] == group:
+            table.add_row(*map(Text, values))
+    return table
 
 
 def show(
@@ -44,13 +108,16 @@ def show(
 ) -> None:
     """Show one mechanism: description, data flow, spec, counts, attention pattern and op plan."""
     from suffice.presets import PRESETS, is_always_causal
+    from suffice.view import drawing_of, write
     from suffice.view.catalogue import sized
 
     causal = causal or (mechanism in PRESETS and is_always_causal(mechanism))
     options.check_at_least(1, length=length, batch=batch)
     extra = mechanism_settings(mechanism, settings or []) | _layer(mechanism, layer)
     spec = sized(mechanism, d_model, heads, length=length, causal=causal, **extra)
-    pictures = [] if svg is None else [_write_drawing(spec, length, mechanism, svg)]
+    pictures = []
+    if svg is not None:
+        pictures.append(write(svg, drawing_of(spec, length), titled(mechanism, spec, length)))
     if flow is not None:
         pictures.append(_write_flow(spec, length, mechanism, flow))
     console = Console(highlight=False)
@@ -110,12 +177,6 @@ def _print(
 
 def _drawn_length(spec: AttentionSpec, length: int) -> int:
     return max(length, 3 * spec.past.segment) if "past" in spec.beyond_pairs else length
-
-
-def _write_drawing(spec: AttentionSpec, length: int, mechanism: str, path: Path) -> Path:
-    from suffice.view import drawing_of, write
-
-    return write(path, drawing_of(spec, length), titled(mechanism, spec, length))
 
 
 def _write_flow(spec: AttentionSpec, length: int, mechanism: str, path: Path) -> Path:

@@ -80,6 +80,25 @@ def split_list(text: str, separator: str = ",") -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(separator) if item.strip())
 
 
+def in_ranges(names: Sequence[str]) -> str:
+    """Return names that differ in their first number as one, with the numbers as ranges.
+
+    Example:
+        >>> in_ranges(["blocks.0.attention", "blocks.1.attention", "blocks.5.attention"])
+        'blocks.0-1,5.attention'
+    """
+    if len(names) == 1:  # it may have no number
+        return names[0]
+    before, _, after = re.split(r"(\d+)", names[0], maxsplit=1)
+    ranges: list[list[int]] = []
+    for number in (int(re.search(r"\d+", name)[0]) for name in names):
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], number]
+        else:
+            ranges.append([number])
+    return before + ",".join("-".join(map(str, ends)) for ends in ranges) + after
+
+
 def split_quantity(text: str) -> tuple[float, str] | None:
     """Return the number and the unit of a quantity, None for a text of another form.
 

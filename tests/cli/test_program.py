@@ -149,7 +149,7 @@ def test_other_processes_wait_so_that_the_first_one_speaks(suffice, monkeypatch)
     def refuse(*_):
         raise ConfigError("not so.")
 
-    monkeypatch.setattr("suffice.cli.list.catalogue", refuse)
+    monkeypatch.setattr("suffice.cli.options.catalogue", refuse)
     result = suffice("list")
     assert (result.exit_code, result.stderr, waited) == (2, "error: not so.\n", [])
     second(monkeypatch)
@@ -161,7 +161,7 @@ def test_ctrl_c_anywhere_ends_with_130_and_one_sentence(suffice, monkeypatch):
     def press(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.cli.list.catalogue", press)
+    monkeypatch.setattr("suffice.cli.options.catalogue", press)
     result = suffice("list")
     assert (result.exit_code, result.message, result.stdout) == (130, "interrupted.", "")
     monkeypatch.setattr(cli.time, "sleep", pytest.fail)
@@ -174,7 +174,7 @@ def test_a_bug_is_not_hidden(suffice, monkeypatch):
     def bug(*_):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("suffice.cli.list.catalogue", bug)
+    monkeypatch.setattr("suffice.cli.options.catalogue", bug)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         suffice("list")
 
@@ -183,6 +183,6 @@ def test_a_message_is_printed_as_it_is(suffice, monkeypatch):
     def refuse(*_):
         raise ConfigError(f"[red]{'long ' * 40}[/red]")
 
-    monkeypatch.setattr("suffice.cli.list.catalogue", refuse)
+    monkeypatch.setattr("suffice.cli.options.catalogue", refuse)
     result = suffice("list")
     assert result.stderr == f"error: [red]{'long ' * 40}[/red]\n"

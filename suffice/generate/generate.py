@@ -31,6 +31,7 @@ from suffice.generate.decoding import (
 from suffice.generate.sampling import Greedy, Sample, Sampler, Sampling
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
+from suffice.text.tokenizer import Tokenizer, prompt_ids
 from suffice.utils.records import is_whole
 
 GREEDY, EVERYTHING = Greedy(), Dynamic()
@@ -222,6 +223,15 @@ def slide(
         if room is not None:
             context = text[-max(room // 2, 1) :]
     return written
+
+
+def sample_text(lm: CausalModel, tokenizer: Tokenizer, *, tokens: int, seed: int = 0) -> str:
+    """Return text that a model writes at the beginning of a document."""
+    sampling = Sample(temperature=0.8, seed=seed)
+    ids = slide(lm, prompt_ids(tokenizer, ""), max_new_tokens=tokens, sampling=sampling)
+    hidden, size = {tokenizer.begin, tokenizer.end}, tokenizer.vocabulary_size
+    # a model may have more rows than its tokenizer has tokens, for speed
+    return tokenizer.decode([id_ for id_ in ids if id_ not in hidden and id_ < size])
 
 
 @contextmanager

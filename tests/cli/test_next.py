@@ -11,6 +11,7 @@ from importlib import import_module
 import pytest
 
 from suffice import preset
+from suffice.cli import module_of
 from suffice.models import ClassifierConfig, LMConfig, folder
 from suffice.testing import drawn
 from suffice.text import BPE, Characters, Words
@@ -170,14 +171,12 @@ def test_each_next_step_runs_as_printed(suffice, place, words):
 
 
 def test_every_verb_that_prints_next_steps_is_run_here():
-    verbs = {
-        verb
-        for verb in CORE
-        if re.search(
-            r"^    +print_next\(", inspect.getsource(import_module(f"suffice.cli.{verb}")), re.M
-        )
+    printing = {
+        module
+        for module in map(module_of, CORE)
+        if re.search(r"^    +print_next\(", inspect.getsource(module), re.M)
     }
-    assert verbs == {words[0] for words in SCENARIOS.values()}
+    assert printing == {module_of(words[0]) for words in SCENARIOS.values()}
 
 
 def test_a_converted_model_whose_source_moved_asks_for_it(suffice, place):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from suffice import preset
-from suffice.cli.train import _sample_or_reason, sample_text
+from suffice.cli.train import sample_or_reason
 from suffice.errors import ConfigError
 from suffice.generate import generate
+from suffice.generate.generate import sample_text
 from suffice.models import LMConfig
 from suffice.models import folder as models
 from suffice.text import Characters
+from suffice.train.language import Amount
 
 
 def model(**changes):
@@ -65,9 +66,6 @@ def test_a_model_that_cannot_generate_is_refused(tmp_path, monkeypatch):
 
     models.save(tmp_path, model(), Characters("abcdefghij\nk"))
     monkeypatch.setattr(import_module("suffice.generate.generate"), "generate", refuse)
-    made = SimpleNamespace(amount=SimpleNamespace(characters=2, tokens=1))
     lm, tokenizer, _ = models.load(tmp_path)
-    assert (
-        _sample_or_reason(made, lm, tokenizer)
-        == "no sample of its text: it cannot stream; train another."
-    )
+    said = sample_or_reason(lm, tokenizer, Amount(characters=2, tokens=1, bytes=2))
+    assert said == "no sample of its text: it cannot stream; train another."

@@ -14,17 +14,11 @@ import torch
 
 from suffice.cli.evaluate import evaluate
 from suffice.cli.options import latest_run
-from suffice.cli.train import (
-    SETTINGS,
-    TrainOptions,
-    _prepare,
-    read_options,
-    run_folder,
-    train,
-)
+from suffice.cli.train import SETTINGS, TrainOptions, read_options, train
 from suffice.errors import ConfigError, DataError
 from suffice.models import checkpoint
 from suffice.models import folder as models
+from suffice.train.recipes.lm_folder import run_folder
 
 TEXT = "the cat sat on the mat and the rat sat on the cat. " * 30
 SETS = {"steps": 6, "batch_size": 2, "length": 16, "d_model": 16, "depth": 1, "num_heads": 2}
@@ -158,13 +152,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="unknown recipe 'mine'"):
         train(recipe="mine")
     with pytest.raises(DataError, match=r"no corpus at .*Every machine has the text of --recipe"):
-        _train_refused(tmp_path / "no.txt")
-
-
-def _train_refused(data):
-    from suffice.train import Processes
-
-    _prepare(Processes(), TrainOptions(data=str(data), settings={}), Path("new"), None)
+        train(data=str(tmp_path / "no.txt"), quiet=True)
 
 
 def test_a_folder_that_names_no_corpus_needs_a_text(tmp_path):

@@ -39,12 +39,12 @@ from suffice.cli.terminal import (
     print_text,
     resumable,
 )
-from suffice.errors import ConfigError, DataError, ShapeError
+from suffice.errors import ConfigError, DataError, ShapeError, check_known
 from suffice.utils.files import RunFolder, changed_settings
 
 if TYPE_CHECKING:
     from suffice.convert.certificate import LossChange
-    from suffice.convert.heal import Healing, HealingReport, Texts
+    from suffice.convert.heal import Healing, HealingReport
     from suffice.convert.sources import Source
 
 SETTINGS, TOKENS = "healing_run.json", "tokens"
@@ -92,12 +92,9 @@ class HealOptions:
         """The settings of the healing."""
         from suffice.convert.heal import Healing
 
-        names = {field.name for field in fields(Healing)}
-        if unknown := sorted(self.settings.keys() - names):
-            raise ConfigError(
-                f"--set {unknown[0]}: unknown healing setting; choose from: "
-                f"{', '.join(sorted(names - OPTIONS.keys()))}."
-            )
+        legal = {each.name for each in fields(Healing)} - OPTIONS.keys()
+        for name in self.settings:
+            check_known("healing setting", name, legal)
         settings = {**self.settings, "lora": self.lora, "steps": self.steps}
         if self.minutes is not None or self.steps is not None:
             settings["minutes"] = self.minutes
@@ -132,8 +129,10 @@ def heal(
     healing.json.
     """
     from suffice.convert.folder import source_of
+    from suffice.convert.heal import Texts, save
     from suffice.convert.heal import heal as heal_model
-    from suffice.convert.heal import save
+    from suffice.convert.heal.text import split_corpus
+    from suffice.text import corpus
     from suffice.utils.progress import show
 
     out = out or folder_next_to(choices.checkpoint, "healed")
@@ -143,8 +142,12 @@ def heal(
         settings=parse_settings(settings or [], OPTIONS),
     )
     check_out(out, checkpoint=choices.checkpoint, teacher=choices.teacher)
-    task = HealingTask.open(choices)
-    console = Console(stderr=True)
+    healing, console = choices.healing, Console(stderr=True)
+    student = open_unpacked(choices.checkpoint)
+    teacher = open_unpacked(choices.teacher, choices.tokenizer)
+    _check_models(choices, student, teacher)
+    facts = student.facts | teacher.facts
+    text = corpus_name(choices.data, facts, option="--data", model=choices.checkpoint)
     with run_folder(out).locked():
         claim(out, choices, resume=resume)
         with (
@@ -152,32 +155,31 @@ def heal(
             unclaimed_if_refused(out),
             show(console, cells=3, quiet=quiet) as progress,
         ):
+            shown = None if quiet else console
+            documents = split_corpus(corpus(text, console=shown))
             healed = heal_model(
-                task.student.model,
-                task.teacher.model,
-                task.texts(out, None if quiet else console),
-                healing=task.healing,
+                student.model,
+                teacher.model,
+                Texts.write(out / TOKENS, documents, student.tokenizer, shown),
+                healing=healing,
                 seed=choices.seed,
                 device=choices.device,
                 folder=out,
                 resume=resume,
                 progress=progress,
             )
-            recorded = {
-                "text": task.text,
-                "lora": choices.lora,
-                "change": healed.report.healed.change,
-            }
-            save(out, healed, task.student.tokenizer, **task.student.facts | {"healed": recorded})
+            change = healed.report.healed.change
+            recorded = {"text": text, "lora": choices.lora, "change": change}
+            save(out, healed, student.tokenizer, **student.facts | {"healed": recorded})
     if as_json:
         print_json(healed.report.to_json())
-    else:
-        _print(healed.report, out)
-        where, facts = quote(str(out)), task.student.facts
-        print_next(
-            f"suffice evaluate {where}{text_option('--data', task.text, facts)}",
-            f"suffice quantise {where}{text_option('--calibration', task.text, facts)}",
-        )
+        return
+    _print(healed.report, out)
+    where = quote(str(out))
+    print_next(
+        f"suffice evaluate {where}{text_option('--data', text, student.facts)}",
+        f"suffice quantise {where}{text_option('--calibration', text, student.facts)}",
+    )
 
 
 def _print(report: HealingReport, out: Path) -> None:
@@ -246,39 +248,6 @@ def unclaimed_if_refused(out: Path) -> Iterator[None]:
             with contextlib.suppress(OSError):  # other files there stay
                 folder.rmdir()
         raise Stopped(f"error: {error}", code=WRONG) from error
-
-
-@dataclass(frozen=True, kw_only=True)
-class HealingTask:
-    """The two models and the text of a healing."""
-
-    student: Source
-    teacher: Source
-    healing: Healing
-    text: str
-
-    @classmethod
-    def open(cls, choices: HealOptions) -> HealingTask:
-        """Open the models and check that they belong together."""
-        from suffice.convert.folder import source_of
-
-        healing = choices.healing
-        student = open_unpacked(choices.checkpoint)
-        original = choices.teacher or source_of(choices.checkpoint)
-        teacher = open_unpacked(original, choices.tokenizer)
-        _check_models(choices, student, teacher)
-        facts = student.facts | teacher.facts
-        text = corpus_name(choices.data, facts, option="--data", model=choices.checkpoint)
-        return cls(student=student, teacher=teacher, healing=healing, text=text)
-
-    def texts(self, out: Path, console: Console | None) -> Texts:
-        """Open the tokens of the three texts, written first if they are not there."""
-        from suffice.convert.heal import Texts
-        from suffice.convert.heal.text import split_corpus
-        from suffice.text import corpus
-
-        documents = split_corpus(corpus(self.text, console=console))
-        return Texts.write(out / TOKENS, documents, self.student.tokenizer, console)
 
 
 def _check_models(choices: HealOptions, student: Source, teacher: Source) -> None:

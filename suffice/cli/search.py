@@ -33,7 +33,7 @@ from suffice.errors import ConfigError
 from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
-    from suffice.convert.search import Combination, Quantity, SearchResult, SearchTexts
+    from suffice.convert.search import Quantity, SearchResult, SearchTexts
     from suffice.convert.sources import Source
     from suffice.utils.statistics import Summary
 
@@ -141,7 +141,8 @@ def search(
     command = ["suffice", "convert", str(checkpoint), "--to", str(out)]
     for option, value in (("--calibration", calibration), ("--tokenizer", tokenizer)):
         command += [] if value is None else [option, str(value)]
-    print_result(result, out, command)
+    _print(result, out)
+    print_next(shlex.join(command))
 
 
 def folder_of(out: Path) -> Path:
@@ -193,27 +194,24 @@ def _write(out: Path, result: SearchResult) -> None:
     write_atomic(out, to_json(plan_to_json(result.words, **facts)))
 
 
-def print_result(result: SearchResult, out: Path, command: list[str]) -> None:
-    """Print the plan, what was predicted and measured of it, and how other choices do."""
+def _print(result: SearchResult, out: Path) -> None:
     console = Console()
-    console.print(_layers(result))
-    console.print()
-    console.print(_quantities(result))
-    console.print()
+    for table in (_layers(result), _quantities(result), _combinations(result)):
+        console.print(table)
+        console.print()
     print_text("\n".join(sentences(result)))
     print_text(f"plan: {out}; all results: {folder_of(out)}")
-    print_next(shlex.join(command))
 
 
 def sentences(result: SearchResult) -> list[str]:
-    """Return sentences about the budget, the latency and the alternatives."""
-    return [
-        *filter(None, map(_bound, result.quantities)),
-        _speed(result),
-        _additivity(result),
-        *_other_choices(result),
-        *_unscored(result),
-    ]
+    """Return sentences about the latency and the alternatives."""
+    told = [_speed(result), _additivity(result), _against_uniform(result)]
+    if result.scored < result.pairs:
+        told.append(
+            f"{result.scored} of {result.pairs} pairs of a layer and an option were scored in "
+            "time; --resume with more --minutes scores the rest"
+        )
+    return told
 
 
 def _layers(result: SearchResult) -> Table:
@@ -230,25 +228,38 @@ def _layers(result: SearchResult) -> Table:
 
 
 def _quantities(result: SearchResult) -> Table:
-    table = Table("", "source", "at most", "predicted", "measured", **RULED)
+    table = Table("", "source", "at most", "predicted", "measured", "bound", **RULED)
     for quantity in result.quantities:
         unit, scale, form = UNITS[quantity.name]
-        values = [quantity.source, quantity.bound, quantity.predicted, quantity.measured]
+        values = [quantity.source, quantity.bound, quantity.predicted]
         cells = ["" if value is None else f"{value * scale:{form}}" for value in values]
-        if quantity.low is not None and quantity.high is not None:
-            cells[-1] += f" ({quantity.low * scale:{form}} to {quantity.high * scale:{form}})"
-        table.add_row(f"{quantity.name} {unit}".strip(), *cells)
+        ends = (None if end is None else end * scale for end in (quantity.low, quantity.high))
+        cells.append(format_interval(quantity.measured * scale, *ends, form))
+        table.add_row(f"{quantity.name} {unit}".strip(), *cells, _verdict(quantity))
     return table
 
 
-def _bound(quantity: Quantity) -> str:
+def _verdict(quantity: Quantity) -> str:
     if quantity.bound is None:
         return ""
-    share = (
-        f", {quantity.measured / quantity.source:.3g} of the source's" if quantity.source else ""
-    )
-    met = {True: "is met", False: "IS NOT MET", None: "is not shown to be met: noise hides it"}
-    return f"the bound of {quantity.name} {met[quantity.met]}{share}"
+    return {True: "met", False: "NOT MET", None: "hidden by noise"}[quantity.met]
+
+
+def _combinations(result: SearchResult) -> Table:
+    rows = {"the plan": result.plan}
+    if result.uniform is not None:
+        name = f"best of {len(result.of('uniform'))} uniform: {result.uniform.words[0]}"
+        rows[name] = result.uniform
+    if greedy := sorted(result.of("greedy"), key=lambda mix: mix.divergence.mean):
+        rows["layers by loss"] = greedy[0]
+    if random := sorted(result.of("random"), key=lambda mix: mix.divergence.mean):
+        rows[f"best of {len(random)} random mixes"] = random[0]
+        rows["median of them"] = random[len(random) // 2]
+    table = Table("on unseen text", "divergence", "loss", "KV cache kB", **RULED)
+    for name, mix in rows.items():
+        cells = (_interval(mix.divergence), f"{mix.loss.mean:+.4f}", f"{mix.state / 1e3:,.1f}")
+        table.add_row(name, *cells)
+    return table
 
 
 def _speed(result: SearchResult) -> str:
@@ -279,55 +290,22 @@ def _additivity(result: SearchResult) -> str:
     )
 
 
-def _other_choices(result: SearchResult) -> list[str]:
-    lines = [f"as wholes, on text that nothing was chosen by: the plan {_mix(result.plan)}"]
-    best = result.uniform
-    if best is None:
-        lines.append("no one option for all layers meets the budget")
-    else:
-        lines.append(
-            f"best of {len(result.of('uniform'))} uniform choices: {best.words[0]} {_mix(best)}"
-        )
-        lines.append(_against_uniform(result))
-    greedy = min(result.of("greedy"), key=lambda mix: mix.divergence.mean, default=None)
-    if greedy is not None:
-        lines.append(f"layers converted by loss, least first: {_mix(greedy)}")
-    random = sorted(result.of("random"), key=lambda mix: mix.divergence.mean)
-    if random:
-        lines.append(
-            f"{len(random)} random mixes: the best {_mix(random[0])}, the median "
-            f"{_mix(random[len(random) // 2])}"
-        )
-    return lines
-
-
 def _against_uniform(result: SearchResult) -> str:
     gain, best = result.ahead, result.uniform
+    if best is None:
+        return "no one option for all layers meets the budget"
     if result.words == best.words:
-        return "the plan is that choice"
+        return "the plan is the best uniform choice"
     word = "not distinguishable from"
     if gain.high is not None and gain.high < 0:
         word = "nearer to the source than"
     elif gain.low is not None and gain.low > 0:
         word = "farther from the source than"
-    return f"the plan is {word} it: divergence {_interval(gain, '+')} of difference, row by row"
-
-
-def _mix(mix: Combination) -> str:
     return (
-        f"{_interval(mix.divergence)}, loss {mix.loss.mean:+.4f}, "
-        f"KV cache {mix.state / 1e3:,.1f} kB"
+        f"the plan is {word} the best uniform choice: divergence {_interval(gain, '+')} of "
+        "difference, row by row"
     )
 
 
 def _interval(summary: Summary, sign: str = "") -> str:
     return format_interval(summary.mean, summary.low, summary.high, f"{sign}.5f")
-
-
-def _unscored(result: SearchResult) -> list[str]:
-    if result.scored == result.pairs:
-        return []
-    return [
-        f"{result.scored} of {result.pairs} pairs of a layer and an option were scored in time; "
-        "--resume with more --minutes scores the rest"
-    ]

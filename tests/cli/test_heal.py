@@ -106,7 +106,7 @@ def test_an_interrupted_and_a_killed_healing_resume_to_the_same_end(
 
 
 WRONG = {
-    "setting": (["--set", "rate=1"], "--set rate: unknown healing setting; choose from: alpha,"),
+    "setting": (["--set", "rate=1"], "unknown healing setting 'rate'. Legal: alpha,"),
     "own": (["--set", "lora=true"], "--set lora=true: give --lora instead."),
     "itself": (["--out", "cheap"], "--out cheap is the checkpoint itself"),
     "parent": (["--out", "whole"], "--out whole is the teacher itself"),

@@ -25,8 +25,12 @@ from suffice.cli.terminal import print_json, write_stdout
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
+    import torch
+
     from suffice.generate import Sampling
+    from suffice.models import LM
     from suffice.text import Tokenizer
+    from suffice.text.tokenizer import TextStream
 
 NEW_TOKENS = 256
 TEMPERATURE = 0.8
@@ -60,15 +64,15 @@ class SamplingOptions:
         """
         from suffice.generate import Greedy, Sample
 
-        filters = {name: getattr(self, name) for name in FILTERS}
         if beams == 1 and self.temperature != 0.0:
             temperature = TEMPERATURE if self.temperature is None else self.temperature
+            filters = {name: getattr(self, name) for name in FILTERS}
             return Sample(temperature=temperature, **filters, seed=self.seed)
         default = SamplingOptions()
         unused = [
             f"--{name.replace('_', '-')}"
-            for name, value in filters.items()
-            if value != getattr(default, name)
+            for name in FILTERS
+            if getattr(self, name) != getattr(default, name)
         ]
         if self.temperature:
             unused.append("--temperature")
@@ -121,17 +125,16 @@ def generate(
     choice = sampling.choose(beams=beams)
     cache, place = parse_memory(memory, quantise_memory), resolve_device(device)
     lm, tokenizer, _ = folder.load(checkpoint, place)
-    draft_lm = None
-    if draft is not None:
-        draft_lm, draft_tokenizer, _ = folder.load(draft, place)
-        if draft_tokenizer.fingerprint != tokenizer.fingerprint:
-            raise ConfigError(
-                f"--draft {draft} has another tokenizer than {checkpoint}; give a model that was "
-                "trained with the same one."
-            )
+    draft_lm = None if draft is None else _load_draft(draft, place, tokenizer)
     ids = prompt_ids(tokenizer, prompt)
     stop = () if tokenizer.end is None else (tokenizer.end,)
-    output = _Output("" if as_json else prompt, tokenizer, ids, stop, silent=as_json)
+    pieces: list[str] = []
+    stream = _stream(tokenizer, ids, pieces, None if as_json else prompt)
+
+    def add(row: list[int | None]) -> None:
+        if row[0] is not None and row[0] not in stop:  # the row has not ended
+            stream.add(row[0])
+
     room = max_length(lm)
     if tokens is None:
         held = NEW_TOKENS if cache.capacity is None else cache.capacity - len(ids) + 1
@@ -139,7 +142,7 @@ def generate(
     if draft_lm is None:
         lm, steps = choose_backend(lm, cache, impl)  # rates do not include its set-up
     options = {"stop": stop, "memory": cache, "draft": draft_lm, "impl": impl}
-    watch = Stopwatch(output.add)
+    watch = Stopwatch(add)
     if beams > 1:
         result = generate_tokens(lm, [ids], max_new_tokens=tokens, beams=beams, **options)
         written, steps = result.row(0)[len(ids) :], result.steps
@@ -148,14 +151,16 @@ def generate(
     else:
         written = slide(lm, ids, max_new_tokens=tokens, sampling=choice, on_token=watch, **options)
         steps = "speculative" if draft_lm is not None else steps
-    output.close()
+    stream.close()
+    if not as_json:
+        write_stdout("\n")
     slid = room is not None and len(ids) + len(written) - 1 > room
     rates = watch.rates(len(ids) if room is None else min(len(ids), room))
     if as_json:
         print_json(
             {
                 "prompt": prompt,
-                "text": output.text,
+                "text": "".join(pieces),
                 "prompt_tokens": rates.prompt,
                 "tokens": len(written),
                 "prompt_tokens_per_second": rates.prefill,
@@ -171,35 +176,27 @@ def generate(
         sys.stderr.write(f"{len(written)} tokens{figures}; steps: {steps}{end}\n")
 
 
-class _Output:
-    def __init__(
-        self,
-        prompt: str,
-        tokenizer: Tokenizer,
-        ids: list[int],
-        stop: tuple[int, ...],
-        *,
-        silent: bool = False,
-    ) -> None:
-        from suffice.text.tokenizer import TextStream
+def _load_draft(path: Path, device: torch.device, tokenizer: Tokenizer) -> LM:
+    from suffice.models import folder
 
-        self._stream = TextStream(tokenizer, ids, self._write)
-        self._unprinted_prompt, self._stop, self._silent = prompt, stop, silent
-        self.text = ""
+    lm, other, _ = folder.load(path, device)
+    if other.fingerprint != tokenizer.fingerprint:
+        raise ConfigError(
+            f"--draft {path} has another tokenizer than the model; give a model that was trained "
+            "with the same one."
+        )
+    return lm
 
-    def add(self, tokens: list[int | None]) -> None:
-        """Print the token of the only row, unless the row has ended."""
-        if tokens[0] is not None and tokens[0] not in self._stop:
-            self._stream.add(tokens[0])
 
-    def close(self) -> None:
-        """Print what is left, and a line break."""
-        self._stream.close()
-        if not self._silent:
-            write_stdout("\n")
+def _stream(
+    tokenizer: Tokenizer, ids: list[int], pieces: list[str], prompt: str | None
+) -> TextStream:
+    """Return the stream that collects the text and, after the prompt unless None, prints it."""
+    from suffice.text.tokenizer import TextStream
 
-    def _write(self, text: str) -> None:
-        self.text += text
-        if not self._silent:
-            write_stdout(self._unprinted_prompt + text)
-            self._unprinted_prompt = ""
+    def write(text: str) -> None:
+        if prompt is not None:
+            write_stdout(text if pieces else prompt + text)
+        pieces.append(text)
+
+    return TextStream(tokenizer, ids, write)

@@ -87,7 +87,6 @@ def search(
     ] = None,
     tokens: Annotated[int, Option(help="Tokens of text to fit to.")] = TOKENS,
     tokenizer: TokenizerOption = None,
-    seed: Annotated[int, Option(help="Seed of the random plans to compare with.")] = 0,
     resume: Annotated[
         bool, Option("--resume", help="Resume the search of --out; the budget may differ.")
     ] = False,
@@ -115,7 +114,6 @@ def search(
         raise ConfigError(f"--out {out}: a plan is a file that ends in .json.")
     check_at_least(1, tokens=tokens)
     check_at_least(2, length=length)
-    check_at_least(0, seed=seed)
     source = open_unpacked(checkpoint, tokenizer)
     texts = _texts(source, calibration, tokens, length)
     with (
@@ -131,7 +129,6 @@ def search(
             words=words,
             work=folder_of(out),
             resume=resume,
-            seed=seed,
             step=step_by_cells(progress, STAGES),
         )
         _write(out, result)

@@ -83,7 +83,7 @@ def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
     saved(tmp_path / "other", text="another alphabet")
     result = suffice(*words, "--draft", "other")
     assert result.exit_code == 2
-    assert "other has another tokenizer than run" in result.message
+    assert "--draft other has another tokenizer" in result.message
 
 
 @pytest.mark.parametrize(

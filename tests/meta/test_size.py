@@ -17,22 +17,22 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_239, 73_200
+MOST_LINES, MOST_TEST_LINES = 74_181, 73_189
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
-MOST_FILES, MOST_OPTIONS = 312, 173
+MOST_FILES, MOST_OPTIONS = 312, 172
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
 MOST_DATA_BYTES = 108_672
 LINES = {
     ".": 1124,
     "choose": 3045,
-    "cli": 4607,
+    "cli": 4404,
     "comparison": 11176,
     "convert": 5509,
     "data": 3552,
     "encoders": 1036,
     "export": 1837,
-    "generate": 1282,
+    "generate": 1292,
     "hf": 2630,
     "kernels": 1097,
     "layers": 3452,
@@ -50,8 +50,8 @@ LINES = {
     "spec": 937,
     "testing": 992,
     "text": 2375,
-    "train": 4213,
-    "utils": 2668,
+    "train": 4329,
+    "utils": 2687,
     "view": 1496,
 }
 """By package; `.` holds the modules beside the packages."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from typer import Argument, Exit, Option
 
-from suffice.cli.options import JsonFlag, check_at_least
+from suffice.choose.fits import ENGINES, table
+from suffice.choose.fits.calculator import CHANGES, LONGEST_TEXT, changed, count, longest
+from suffice.choose.fits.configs import Sizes, read_config
+from suffice.choose.fits.training import HALF, TrainingRun, training_facts
+from suffice.cli.options import JsonFlag, check_at_least, options_from_fields
 from suffice.cli.terminal import print_json, print_text
 from suffice.errors import CheckpointError, ConfigError, check_known, unknown
 from suffice.utils.grammar import parse_bytes
 
-if TYPE_CHECKING:
-    from suffice.choose.fits.configs import Sizes
-
-HALF, TFLOPS, UTILISATION = 16, 989.4, 0.4
 SMALL = 1 << 27  # bytes, below which MiB are printed
 COUNTED, MEASURED, ESTIMATED = "counted", "measured here", "estimated"
 PARTS = {"weights": "weights", "kv_cache": "KV cache", "activations": "activations"}
@@ -33,6 +33,7 @@ class Model:
     before: Sizes | None = None  # the sizes of those files, if a change was made since
 
 
+@options_from_fields
 def fits(
     model: Annotated[
         str,
@@ -41,6 +42,7 @@ def fits(
             "hf:ORG/NAME[@REVISION], of which only config.json is fetched."
         ),
     ],
+    *,
     length: Annotated[int, Option(help="Tokens of the text.")] = 4096,
     memory: Annotated[
         str | None,
@@ -73,20 +75,7 @@ def fits(
     train: Annotated[
         bool, Option("--train", help="Count a training with AdamW instead, sharded by FSDP.")
     ] = False,
-    gpus: Annotated[int, Option(help="With --train: GPUs.")] = 1,
-    accumulate: Annotated[int, Option(help="With --train: micro-batches of a step.")] = 1,
-    checkpointing: Annotated[
-        bool, Option("--checkpointing", help="With --train: compute blocks again going backward.")
-    ] = False,
-    tokens: Annotated[
-        float | None, Option(help="With --train: tokens to train on, such as 300e9, for the days.")
-    ] = None,
-    tflops: Annotated[
-        float, Option(help="With --train: peak TFLOP/s of a GPU; the default is an H100's.")
-    ] = TFLOPS,
-    utilisation: Annotated[
-        float, Option(help="With --train: share of the peak that is reached.")
-    ] = UTILISATION,
+    run: TrainingRun,
     as_json: JsonFlag = False,
 ) -> None:
     """Say whether a decoder fits into a memory with a text: exit code 0 if it does, 1 if not.
@@ -94,35 +83,25 @@ def fits(
     Sizes come from its configuration; no weight is loaded and no code of a checkpoint is run.
     Numbers are counted, measured here (files) or estimated (activations).
     """
-    from suffice.choose.fits import ENGINES
-
     check_known("engine", engine, ENGINES)
-    check_at_least(1, batch=batch, gpus=gpus, accumulate=accumulate)
+    check_at_least(1, batch=batch, gpus=run.gpus, accumulate=run.accumulate)
     available = None if memory is None else parse_bytes(memory)
     if train:
-        _refuse_options(
-            "with", against=against, engine=engine != ENGINES[0], cache_bits=cache_bits != HALF
-        )
-        run = {"batch": batch, "accumulate": accumulate, "gpus": gpus, "bits": bits or HALF}
-        run |= {"length": length, "checkpointing": checkpointing}
-        _training(_model(model, bits), run, (tokens, tflops, utilisation), available, as_json)
-    _refuse_options(
-        "without",
-        gpus=gpus > 1,
-        accumulate=accumulate > 1,
-        checkpointing=checkpointing,
-        tokens=tokens,
-        tflops=tflops != TFLOPS,
-        utilisation=utilisation != UTILISATION,
-    )
+        changed_options = {
+            "against": against is not None,
+            "engine": engine != ENGINES[0],
+            "cache_bits": cache_bits != HALF,
+        }
+        _refuse("with", [name for name, is_set in changed_options.items() if is_set])
+        run = replace(run, length=length, batch=batch, bits=bits or HALF)
+        _training(_model(model, bits), run, available, as_json)
+    _refuse("without", [f.name for f in fields(run) if getattr(run, f.name) != f.default])
     settings = {"batch": batch, "state_bits": _legal("--cache-bits", cache_bits)}
     if bits is not None:
         settings |= {"weight_bits": _legal("--bits", bits), "scale_group": GROUPS.get(bits, 0)}
         settings |= dict.fromkeys(("attention_bits", "expert_bits", "embedding_bits"), 0)
     first = _with_settings(_model(model, bits), settings)
-    models = [first]
-    if against is not None:
-        models.append(_other(first, against, settings))
+    models = [first] if against is None else [first, _other(first, against, settings)]
     facts = [_facts(one, length, engine, available) for one in models]
     if as_json:
         difference = facts[-1]["bytes"]["total"] - facts[0]["bytes"]["total"]
@@ -134,48 +113,28 @@ def fits(
     raise Exit(1 if facts[0]["fits"] is False else 0)
 
 
-def _refuse_options(condition: str, **given: object) -> None:
-    if wrong := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
-        raise ConfigError(f"{', '.join(wrong)} {condition} --train: leave one of them out.")
+def _refuse(condition: str, names: list[str]) -> None:
+    if names:
+        wrong = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise ConfigError(f"{wrong} {condition} --train: leave one of them out.")
 
 
-def _training(
-    model: Model,
-    run: dict[str, Any],
-    goal: tuple[float | None, float, float],
-    memory: int | None,
-    as_json: bool,
-) -> NoReturn:
-    from suffice.choose.fits.training import TrainingRun, training_facts
-
-    tokens, tflops, utilisation = goal
-    if min(tokens or 1, tflops) <= 0 or tokens == 0 or not 0 < utilisation <= 1:
-        raise ConfigError(
-            f"--tokens={tokens}, --tflops={tflops}, --utilisation={utilisation}: give numbers "
-            "above 0, and a utilisation of at most 1."
-        )
-    if run["bits"] not in (2 * HALF, HALF):
-        raise ConfigError(f"--bits={run['bits']}: products of a training have 16 bits or 32.")
-    facts = training_facts(
-        model.sizes, TrainingRun(**run), tokens=tokens, tflops=tflops, utilisation=utilisation
-    )
-    size = facts["bytes"]
+def _training(model: Model, run: TrainingRun, memory: int | None, as_json: bool) -> NoReturn:
+    facts = training_facts(model.sizes, run)
+    size, days = facts["bytes"], facts["days"]
     suffices = None if memory is None else size["total"] <= memory
-    parts = ", ".join(f"{n} {_bytes(b)}" for n, b in size.items() if b and n != "total")
     if as_json:
-        about = {"model": model.name, **run, "memory": memory, "fits": suffices}
+        about = {"model": model.name, **asdict(run), "memory": memory, "fits": suffices}
         print_json({**about, **facts, "warning": model.warning})
     else:
         verdict = {None: "needs", True: "fits: it needs", False: "does not fit: it needs"}[suffices]
-        days = facts["days"]
-        time = "."
-        if days is not None:
-            rate = f"{utilisation:.0%} of {tflops:g} TFLOP/s"
-            time = f"; {tokens:.3g} tokens take {days:,.3g} days at {rate}."
+        parts = ", ".join(f"{n} {_bytes(b)}" for n, b in size.items() if b and n != "total")
+        rate = f"{run.utilisation:.0%} of {run.tflops:g} TFLOP/s"
+        time = "" if days is None else f"; {run.tokens:.3g} tokens take {days:,.3g} days at {rate}"
         print_text(
-            f"Training {model.name} {verdict} {_bytes(size['total'])} on each of {run['gpus']} "
+            f"Training {model.name} {verdict} {_bytes(size['total'])} on each of {run.gpus} "
             f"GPU(s): {parts}. A step of {facts['tokens_per_step']:,} tokens is "
-            f"{facts['flops_per_step']:.3g} FLOPs{time} {model.warning}".rstrip()
+            f"{facts['flops_per_step']:.3g} FLOPs{time}. {model.warning}".rstrip()
         )
     raise Exit(1 if suffices is False else 0)
 
@@ -192,15 +151,12 @@ def _with_settings(model: Model, settings: dict[str, Any]) -> Model:
 
 
 def _other(model: Model, text: str, settings: dict[str, Any]) -> Model:
-    from suffice.choose.fits.calculator import CHANGES, changed
-
     if text.partition(":")[0] in CHANGES:
         return replace(model, name=text, sizes=changed(model.sizes, text), before=model.sizes)
     return _with_settings(_model(text, settings.get("weight_bits")), settings)
 
 
 def _model(text: str, bits: int | None) -> Model:
-    from suffice.choose.fits.configs import read_config
     from suffice.utils import hub
     from suffice.utils.files import packaged, read_json
 
@@ -226,8 +182,6 @@ def _model(text: str, bits: int | None) -> Model:
 
 
 def _gguf(path: Path) -> Model:
-    from suffice.choose.fits import table
-    from suffice.choose.fits.configs import read_config
     from suffice.models.gguf import FORMS
     from suffice.models.gguf_format import open_gguf
 
@@ -249,8 +203,6 @@ def _gguf(path: Path) -> Model:
 
 
 def _facts(model: Model, length: int, engine: str, memory: int | None) -> dict[str, Any]:
-    from suffice.choose.fits.calculator import count, longest
-
     answer = count(model.sizes, length)
     weights, basis = answer.weight_bytes, COUNTED
     if model.file_bytes is not None:
@@ -287,9 +239,6 @@ def _facts(model: Model, length: int, engine: str, memory: int | None) -> dict[s
 
 
 def _sentence(facts: dict[str, Any], engine: str) -> str:
-    from suffice.choose.fits import table
-    from suffice.choose.fits.calculator import LONGEST_TEXT
-
     size, basis = facts["bytes"], facts["basis"]
     version = table("families")["engines"].get(engine, {}).get("version")
     allocated = f", as {engine} {version} allocates it" if version else ""

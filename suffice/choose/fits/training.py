@@ -8,25 +8,50 @@ they are sharded (FSDP2): a block is gathered while it runs, what is outside the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from suffice.choose.fits.calculator import PRODUCTS, kinds_of, layer_of, weights_of
 from suffice.choose.fits.configs import Sizes
 from suffice.errors import ConfigError
 
-FLOAT, DAY = 4, 86_400
+FLOAT, HALF, DAY = 4, 16, 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
     """How a decoder is trained: each GPU computes `batch` rows of `length` tokens at once."""
 
-    length: int
+    length: int = 4096
     batch: int = 1
-    accumulate: int = 1  # micro-batches of a step
-    gpus: int = 1
-    bits: int = 16  # of products: 16 or 32
-    checkpointing: bool = False  # blocks are computed again in the backward pass
+    bits: int = HALF  # of products: 16 or 32
+    gpus: Annotated[int, Option(help="With --train: GPUs.")] = 1
+    accumulate: Annotated[int, Option(help="With --train: micro-batches of a step.")] = 1
+    checkpointing: Annotated[
+        bool, Option("--checkpointing", help="With --train: compute blocks again going backward.")
+    ] = False
+    tokens: Annotated[
+        float | None, Option(help="With --train: tokens to train on, such as 300e9, for the days.")
+    ] = None
+    tflops: Annotated[
+        float, Option(help="With --train: peak TFLOP/s of a GPU; the default is an H100's.")
+    ] = 989.4
+    utilisation: Annotated[
+        float, Option(help="With --train: share of the peak that is reached.")
+    ] = 0.4
+
+    def __post_init__(self) -> None:
+        if (self.tokens is not None and self.tokens <= 0) or self.tflops <= 0:
+            raise ConfigError(f"tokens={self.tokens}, tflops={self.tflops}: give numbers above 0.")
+        if not 0 < self.utilisation <= 1:
+            raise ConfigError(f"utilisation={self.utilisation}: give above 0 and at most 1.")
+        if self.bits not in (2 * HALF, HALF):
+            raise ConfigError(f"bits={self.bits}: products of a training have 16 bits or 32.")
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch * self.accumulate * self.gpus * self.length
 
 
 def training_bytes(sizes: Sizes, run: TrainingRun) -> dict[str, int]:
@@ -109,20 +134,15 @@ def step_flops(sizes: Sizes, run: TrainingRun) -> int:
     return 3 * rows * (2 * length * products + pairs)
 
 
-def training_facts(
-    sizes: Sizes, run: TrainingRun, *, tokens: float | None, tflops: float, utilisation: float
-) -> dict[str, Any]:
+def training_facts(sizes: Sizes, run: TrainingRun) -> dict[str, Any]:
     """Return bytes, FLOPs and days, plain data; no days without tokens."""
-    flops, a_step = step_flops(sizes, run), run.batch * run.accumulate * run.gpus * run.length
-    days = None
-    if tokens is not None:
-        days = flops / a_step * tokens / (run.gpus * tflops * 1e12 * utilisation) / DAY
+    flops, days = step_flops(sizes, run), None
+    if run.tokens is not None:
+        rate = run.gpus * run.tflops * 1e12 * run.utilisation
+        days = flops / run.tokens_per_step * run.tokens / rate / DAY
     return {
         "bytes": training_bytes(sizes, run),
-        "tokens_per_step": a_step,
+        "tokens_per_step": run.tokens_per_step,
         "flops_per_step": flops,
-        "tflops": tflops,
-        "utilisation": utilisation,
-        "tokens": tokens,
         "days": days,
     }

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_181, 73_189
+MOST_LINES, MOST_TEST_LINES = 74_150, 73_189
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 312, 172
@@ -25,8 +25,8 @@ MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
 MOST_DATA_BYTES = 108_672
 LINES = {
     ".": 1124,
-    "choose": 3045,
-    "cli": 4404,
+    "choose": 3065,
+    "cli": 4353,
     "comparison": 11176,
     "convert": 5509,
     "data": 3552,

@@ -112,14 +112,7 @@ def read_batch(model: nn.Module, batch: Tensor) -> None:
 
 
 class Replay:
-    """Calls layers of a model with the inputs that those of another one were called with.
-
-    Layers that share read the keys that their own model's layer makes of its replayed input.
-
-    Args:
-        layers: all attention layers of the model, in order.
-        wanted: names of those whose outputs are wanted.
-    """
+    """Calls layers of a model with recorded inputs of another's; sharing ones use replayed keys."""
 
     def __init__(self, layers: Mapping[str, Attention], wanted: Iterable[str]) -> None:
         order = list(layers)

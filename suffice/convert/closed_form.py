@@ -294,12 +294,7 @@ def _normalised(moment: Tensor) -> Tensor:
 
 
 def rotary_pairs(rope: Rope | None, head_dim: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return the pairs of a head's features that rotate together, and the unrotated features.
-
-    Example:
-        >>> rotary_pairs(Rope(features=4, layout="interleaved"), 6)
-        ([(0, 1), (2, 3)], [4, 5])
-    """
+    """Return the pairs of a head's features that rotate together, and the unrotated features."""
     rotated = 0 if rope is None else rope.features or head_dim
     half = range(rotated // 2)
     if rope is None or rope.layout == "half":

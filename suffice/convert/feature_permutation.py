@@ -36,10 +36,7 @@ M, L = TypeVar("M", bound=nn.Module), TypeVar("L", bound=LM)
 def permuted_for(
     model: M, changes: Mapping[str, Change], moments: Mapping[str, Moments]
 ) -> tuple[M, Mapping[str, Moments]]:
-    """Return an equal model with its features permuted for the slices of its conversion.
-
-    The moments follow the new order. Nothing changes where no layer will read columns.
-    """
+    """Return an equal model, features permuted for the slices of its conversion, and moments."""
     sliced = {n: one for n, one in changes.items() if any(s.name in SLICED for s in one.steps)}
     if not sliced or not isinstance(model, LM) or not can_permute(model):
         return model, moments

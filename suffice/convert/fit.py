@@ -41,10 +41,7 @@ class Fit:
 def starts(
     change: Change, layer: Attention, moments: Moments | None, length: int | None
 ) -> dict[str, Maps | Weights]:
-    """Return the maps that a fit may begin with, by name, the usual start last.
-
-    Without moments that is the only one; layers that are trained have one start, too.
-    """
+    """Return the maps that a fit may begin with, by name, the usual start last."""
     spec, usual = layer.spec, read(layer)
     best, names = usual, []
     for step in change.steps:
@@ -167,10 +164,7 @@ class OutputRegression:
         self.energy += float(y.square().sum())
 
     def refitted(self, maps: Maps | Weights) -> Maps | Weights:
-        """Return the maps with the best output map.
-
-        The ridge pulls towards the present output map, so that the result is never worse.
-        """
+        """Return the maps with the best output map; the ridge pulls towards the present one."""
         before = self._rows(maps)
         ridge = RIDGE * self.gram.diagonal().mean().clamp(min=1e-12)
         damped = self.gram + ridge * torch.eye(len(self.gram), dtype=self.gram.dtype)
@@ -197,10 +191,7 @@ def output_errors(
     batches: Iterable[Tensor],
     read: Callable[[nn.Module, Tensor], object] = read_batch,
 ) -> dict[str, float]:
-    """Return the relative root mean square error of each converted layer's outputs.
-
-    `read` calls the model with a batch.
-    """
+    """Return the relative root mean square error of each converted layer's outputs."""
     original = attention_layers(model)
     errors, energies = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
     replay = Replay(original | layers, layers)

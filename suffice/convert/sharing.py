@@ -80,15 +80,8 @@ def fit_groups(
 ) -> dict[str, dict[str, Fit]]:
     """Return the fits of all layers of groups, by where the shared keys and values come from.
 
-    Makers whose own they are have no fit: they stay as they are.
-
-    Args:
-        model: the original.
-        groups: see `groups_of`.
-        planned: the change of each layer.
-        batches: batches that the model is called with, twice; None fits nothing.
-        naive: whether to take the maker's keys and values, and leave the other maps as they are.
-        step: function called with the stage, and how many batches are done.
+    Makers that keep their own have no fit. `batches` are read twice; None fits nothing. `naive`
+    takes the maker's keys and values and leaves the other maps as they are.
     """
     layers = attention_layers(model)
     maps = {name: read(layers[name]) for group in groups for name in group.names}
@@ -248,8 +241,8 @@ def _aligned(
 ) -> Maps:
     """Return a layer that reads shared keys and values, maps of the maker's input.
 
-    The layer's own keys and values are those shared times a matrix of each key head, by least
-    squares; a rotary pair, a complex number, times a complex number.
+    Its own keys and values are those shared times a matrix of each key head, by least squares; a
+    rotary pair, a complex number, times a complex number.
     """
     centred = second - second[:, -1:] * second[-1], joint - second[:, -1:] * joint[-1]
     groups = len(k)

@@ -65,21 +65,8 @@ def open_source(
 ) -> Source:
     """Return the model at a path; nothing is unpickled or executed.
 
-    Args:
-        path: a folder of `suffice train` or `suffice convert`, a folder with the config.json and
-            the safetensors of a model of transformers, a .gguf of llama.cpp, a .bin of llama2.c, or
-            "hf:ORG/NAME[@REVISION]", which is fetched (see `suffice.utils.hub.local`).
-        tokenizer: a saved tokenizer's folder, a tokenizer.json or tokenizer.bin of a Llama model;
-            None: the one in the model's folder.
-        packed: whether packed weights may stay packed; False: they become float32, a .gguf's
-            exactly.
-
-    Raises:
-        CheckpointError: if there is no such model, its files do not fit each other, it holds NaN,
-            or its architecture is not supported.
-        ConfigError: if the model has something that no model here supports, or another tokenizer,
-            or if unpacked it does not fit twice into the memory of the machine.
-        DataError: if a tokenizer is absent or damaged.
+    `path` is a folder of `suffice train` or `suffice convert`, one of transformers, a .gguf, a .bin
+    of llama2.c, or "hf:ORG/NAME[@REVISION]". Unless `packed`, weights become float32.
     """
     reference, path = path, hub.local(path)
     facts: dict[str, Any] = hub.origin(reference, path)
@@ -256,10 +243,7 @@ def _llama2c_tokenizer(checkpoint: Path) -> Tokenizer | None:
 
 
 def _facts_beside(folder: Path) -> dict[str, Any]:
-    """Return what the files of transformers say that a folder of this library keeps.
-
-    "generation" is how the model is to be sampled, "chat_template" its tokenizer's template.
-    """
+    """Return transformers' "generation" settings and "chat_template", as our folders keep them."""
     facts: dict[str, Any] = {}
     if (template := chat_template(folder)) is not None:
         facts["chat_template"] = template

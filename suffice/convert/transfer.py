@@ -38,9 +38,8 @@ def transfer(
 ) -> None:
     """Train layers to give the outputs of the model's layer of their name, each by itself.
 
-    Source: Zhang et al. 2024, arXiv:2410.10254, section 3.1. Differs: outputs alone are compared,
-    and the features are those of the mechanism behind trained maps of queries and keys, as in Kasai
-    et al. 2021, arXiv:2103.13076.
+    Source: Zhang et al. 2024, arXiv:2410.10254, section 3.1, with the features of Kasai et al.
+    2021, arXiv:2103.13076. Differs: outputs alone are compared.
     """
     layers, batches = attention_layers(model), list(batches)
     optimiser = torch.optim.Adam(

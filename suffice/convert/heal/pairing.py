@@ -59,11 +59,7 @@ def paired(student: nn.Module, teacher: nn.Module) -> Pair:
 
 
 def feature_order(student: LM, teacher: LM) -> Tensor | None:
-    """Return the teacher's feature that matches each of the student's, [M]; None: the same order.
-
-    A conversion may permute the features of the residual stream. The permutation is recovered from
-    the embeddings, even if training has since changed them a little.
-    """
+    """Return the teacher's feature for each of the student's, [M]; None: the same order."""
     from scipy.optimize import linear_sum_assignment
 
     student_table, teacher_table = (

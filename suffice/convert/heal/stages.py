@@ -203,11 +203,7 @@ def _digest(model: nn.Module) -> str:
 
 
 class Regression:
-    """Relative squared error of layers' outputs against the teacher's, averaged over layers.
-
-    Dividing by the energy of the teacher's output makes layers of large and small outputs count
-    alike.
-    """
+    """Squared error of outputs over the energy of the teacher's, so that all layers count alike."""
 
     def __init__(
         self, teacher: LM, layers: Sequence[str], facts: Mapping[str, object] | None = None

@@ -98,24 +98,14 @@ class Texts:
 
 
 def split_corpus(corpus: Corpus) -> tuple[Documents, Documents, Documents]:
-    """Return the training, validation and held-out documents of a corpus.
-
-    A corpus without a test part has its validation part halved, between documents where there are
-    several.
-    """
+    """Return the training, validation and test part; without a test part validation is halved."""
     if corpus.test is not None:
         return corpus.train, corpus.validation, corpus.test
     return corpus.train, *halves(corpus.validation)
 
 
 def halves(documents: Documents) -> tuple[Documents, Documents]:
-    """Return two halves of documents, as equal as whole documents allow; a single one is cut.
-
-    Example:
-        >>> halved = halves(Documents(name="d", read=lambda: ["abcd", "ef", "g"]))
-        >>> list(map(list, halved))
-        [['abcd'], ['ef', 'g']]
-    """
+    """Return two halves of documents, as equal as whole documents allow; a single one is cut."""
     sizes = list(map(len, documents))
     names = [f"{documents.name}, {half} half" for half in ("first", "second")]
     if len(sizes) == 1:

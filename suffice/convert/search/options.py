@@ -100,12 +100,7 @@ def _can_be_fitted(change: Change) -> bool:
 def _targets_for(spec: AttentionSpec, length: int) -> Iterator[str]:
     """Yield targets for a layer, possible or not; single changes first.
 
-    Super Attention starts as efficient attention and costs more, so that only training could make
-    it the better choice: it is left out.
-
-    Example:
-        >>> list(_targets_for(AttentionSpec(d_model=8, num_heads=2), 16))[:6]
-        ['gqa:1', 'optimised:2', 'optimised:1', 'efficient:2', 'efficient:1', 'input']
+    Without Super Attention: it starts as efficient attention and costs more.
     """
     encoders = list(_encoder_targets(spec))
     yield from encoders
@@ -140,13 +135,7 @@ def _encoder_targets(spec: AttentionSpec) -> Iterator[str]:
 
 
 def contains(one: AttentionSpec, other: AttentionSpec) -> bool:
-    """Return whether a layer of one composition can compute all that another can.
-
-    Example:
-        >>> one = AttentionSpec(d_model=8, num_heads=2)
-        >>> contains(one, replace(one, encoder=Efficient()))
-        True
-    """
+    """Return whether a layer of one composition can compute all that another can."""
     kinds = [type(spec.encoder) for spec in (one, other)]
     if not set(kinds) <= set(NESTED_ENCODERS):
         return False
@@ -165,13 +154,7 @@ def memory_of(spec: AttentionSpec, *, spare: int = 1) -> Memory:
 
 
 def state_bytes(spec: AttentionSpec, length: int, *, rolls: bool = True) -> int:
-    """Return the bytes that a layer has to keep of a text.
-
-    Example:
-        >>> spec = AttentionSpec(d_model=8, num_heads=2)
-        >>> state_bytes(spec, 10) == 10 * 2 * 8 * 4
-        True
-    """
+    """Return the bytes that a layer has to keep of a text."""
     memory = memory_of(spec, spare=0) if rolls else Dynamic()
     return spec.state_bytes(length, memory)
 

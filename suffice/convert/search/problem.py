@@ -77,12 +77,7 @@ def budget_of(text: str) -> tuple[Limit, ...]:
 
 
 def _format_bound(name: str, value: float, *, relative: bool) -> str:
-    """Return a value as it is written in a budget.
-
-    Example:
-        >>> _format_bound("latency", 0.25, relative=True)
-        '25%'
-    """
+    """Return a value as a budget writes it: 0.25 of the latency is "25%"."""
     return f"{100 * value:.4g}%" if relative else format_quantity(value, UNITS[name])
 
 
@@ -162,11 +157,7 @@ class Program:
         return sorted(near, key=lambda one: (self.score(one), one))[:count]
 
     def random(self, draws: Random) -> Choice | None:
-        """Return a random choice that meets all bounds; None if none was found.
-
-        Whole choices are drawn first; if none meets the bounds, layers are drawn again one by one,
-        as long as that brings the costs nearer to their bounds.
-        """
+        """Return a random choice that meets all bounds, repaired if needed; None if none is."""
         for _ in range(TRIES):
             choice = self._draw(draws)
             if self.meets(choice):
@@ -318,10 +309,7 @@ class CostTable:
         return not any(limit.name in COSTS for limit in limits)
 
     def programs(self, limits: Sequence[Limit]) -> dict[str, tuple[Program, list[list[Option]]]]:
-        """Return the program of each backend, with the options that it chooses from.
-
-        Without a bound of the latency there is one program, which leaves the backend open.
-        """
+        """Return each backend's program and options; one program without a bound of the latency."""
         known = [limit for limit in limits if self.knows(limit.name)]
         backends = [TORCH]
         if any(limit.name == "latency" for limit in known):
@@ -350,10 +338,7 @@ class CostTable:
         return program, options
 
     def without_dominated(self, limits: Sequence[Limit]) -> CostTable:
-        """Return the table without options that another one dominates before any fit.
-
-        The other one can compute all that they can, and costs no more of what is bounded.
-        """
+        """Return the table without options that another one contains at no higher bounded cost."""
         names = [limit.name for limit in limits if limit.name in COSTS] or ["state"]
 
         def dominated(option: Option, of_layer: Sequence[Option]) -> bool:

@@ -190,14 +190,7 @@ class WorkFolder:
 
 
 def fingerprint(tensors: Iterable[Tensor]) -> str:
-    """Return the sha256 of the shapes, dtypes and values of tensors.
-
-    Example:
-        >>> import torch
-        >>> one = torch.zeros(2, 3)
-        >>> [fingerprint([one]) == fingerprint([other]) for other in (one.clone(), one.T)]
-        [True, False]
-    """
+    """Return the sha256 of the shapes, dtypes and values of tensors."""
     sha256 = hashlib.sha256()
     for tensor in tensors:
         sha256.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -208,10 +201,9 @@ def fingerprint(tensors: Iterable[Tensor]) -> str:
 def permuted_for_all(
     lm: LM, options: Mapping[str, Sequence[Option]], batches: Sequence[Tensor]
 ) -> LM:
-    """Return the model with its features permuted as suits all options together.
+    """Return the model with one permutation of its features for all options together.
 
-    `convert` permutes the features for the layers of the plan alone; here one permutation serves
-    all layers, so that a plan can only be better than its parts.
+    `convert` permutes them for a plan alone, so a plan can only be better than its parts.
     """
     changes: dict[str, Change] = {}
     for name, of_layer in options.items():
@@ -326,10 +318,7 @@ def _groups(options: Sequence[Option]) -> Iterator[list[Option]]:
 
 
 def by_rank(options: Mapping[str, Sequence[Option]]) -> list[Option]:
-    """Return all options in the order of scoring: the same one of all layers, then the next one.
-
-    A search that is stopped has then scored whole combinations, simple ones first.
-    """
+    """Return every layer's first option, then every second: a stopped search has whole plans."""
     longest = max(map(len, options.values()))
     return [
         of_layer[rank]

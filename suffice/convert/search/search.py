@@ -504,8 +504,8 @@ def rows_for(
 ) -> dict[str, list[Tensor]]:
     """Return batches of rows [B, T]: "calibration", "scoring" and "judging".
 
-    Calibration rows are of the training part. The rows of the validation part alternate between
-    scoring and judging. Documents give equal shares where there are few, an eighth at most.
+    Calibration rows are training text; validation rows alternate between the other two. A document
+    gives an eighth of the tokens at most.
     """
     fitted = _rows(corpus.train, tokenizer, length, tokens, MIN_ROWS)
     rest = _rows(corpus.validation, tokenizer, length, tokens, 2 * MIN_ROWS)

@@ -27,12 +27,7 @@ Samples = tuple[float, ...]
 
 
 def lengths_up_to(length: int) -> tuple[int, ...]:
-    """Return the lengths at which steps are timed.
-
-    Example:
-        >>> lengths_up_to(512), lengths_up_to(20)
-        ((32, 128, 512), (5, 20))
-    """
+    """Return the lengths at which steps are timed: a sixteenth, a quarter and all of a length."""
     return tuple(n for n in (length // 16, length // 4, length) if n > 1)
 
 
@@ -42,10 +37,7 @@ def time_layers(
     length: int,
     step: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[tuple[str, AttentionSpec], list[Times]]:
-    """Return the seconds of layers, by backend and composition, at each of `lengths_up_to`.
-
-    Each is the share of one layer in a step of a small model with the sizes of a large one.
-    """
+    """Return seconds of one layer in a step, by backend and spec, at each of `lengths_up_to`."""
     lengths = lengths_up_to(length)
     times: dict[tuple[str, AttentionSpec], list[Times]] = {}
     models = {spec: _small_model(lm, spec) for spec in specs}
@@ -70,10 +62,7 @@ def time_layers(
 
 
 def _small_model(lm: LM, spec: AttentionSpec) -> LM:
-    """Return a small model of identical layers; only attention differs between such models.
-
-    A layer that shares comes behind one that makes its keys and values.
-    """
+    """Return a model of equal layers that differs in attention alone; a maker precedes sharing."""
     sizes = replace(
         lm.config,
         depth=DEPTH,
@@ -107,10 +96,7 @@ def time_calls(
 
 
 def stepper(lm: LM, length: int, backend: str) -> Call | None:
-    """Return a call that decodes one token after a text; None if the backend cannot.
-
-    The state is the same after each call.
-    """
+    """Return a repeatable call that decodes one token after a text; None if the backend cannot."""
     if backend == NATIVE and unsupported(lm, Dynamic()):
         return None
     state = state_for(lm, backend)

@@ -38,15 +38,11 @@ EVERYTHING = Dynamic()
 
 
 class Encoded(NamedTuple):
-    """Queries [B, H, T, D], and keys and values for a KV cache, of a call's inputs.
-
-    `cached` are [B, heads, S, width] each, keys first and values last; `unrotated` are queries,
-    keys and values before rotation, for a past that is read by content.
-    """
+    """Queries [B, H, T, D], and keys and values for a KV cache, of a call's inputs."""
 
     q: Tensor
-    cached: tuple[Tensor, ...]
-    unrotated: tuple[Tensor, ...]
+    cached: tuple[Tensor, ...]  # keys, then values: [B, heads, S, width] each
+    unrotated: tuple[Tensor, ...]  # q, k and v before rotation, for a past read by content
 
 
 class Attention(nn.Module):

@@ -131,15 +131,7 @@ class Block(_ResidualBlock):
 
 
 def shared_kv(specs: Sequence[AttentionSpec]) -> list[SharedKV | None]:
-    """Return for each layer of one call where it puts or finds shared keys and values.
-
-    Example:
-        >>> from dataclasses import replace
-        >>> spec = AttentionSpec(d_model=8, num_heads=2)
-        >>> first, second, third = shared_kv([spec, spec, replace(spec, shares=1)])
-        >>> first is None, second is third
-        (True, True)
-    """
+    """Return for each layer where it writes or reads shared keys and values; None: neither."""
     places = {spec.shares: SharedKV() for spec in specs if spec.shares is not None}
     return [
         places.get(number if spec.shares is None else spec.shares)
@@ -154,15 +146,7 @@ def run_blocks(
     states: Sequence[LayerState] | None = None,
     **where: Any,
 ) -> Tensor:
-    """Return the output of blocks in a row, [B, T, d_model].
-
-    Args:
-        blocks: blocks of a model.
-        specs: spec of each block's attention.
-        x: features [B, T, d_model].
-        states: state of each block's attention, if it streams.
-        **where: arguments of `Block.forward`.
-    """
+    """Return the output [B, T, d_model] of blocks in a row; `where` goes to `Block.forward`."""
     for number, (block, shared) in enumerate(zip(blocks, shared_kv(specs), strict=True)):
         call = {**where}
         if states is not None:

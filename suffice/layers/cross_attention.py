@@ -20,10 +20,7 @@ from suffice.ops.call import MaskInputs
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EncodedSource:
-    """Keys and values of a source, as one layer reads them.
-
-    A layer that learns neither and mixes nothing reads the source itself: both are views of it.
-    """
+    """Keys and values of a source as one layer reads them: views of it where nothing is learned."""
 
     view: KVView
 

@@ -33,19 +33,14 @@ A = TypeVar("A")
 
 
 class KVView(NamedTuple):
-    """Keys and values that a call attends to, with its pattern and masks.
+    """Keys and values that a call attends to, with its pattern and masks."""
 
-    `cached` are [B, heads, S, width] each; `pairwise` says that the masks name single pairs. In a
-    call that continues a state, layers of one kind share what they compute in `step`, and `plans`
-    are the calls of single tokens that the state keeps, by what decides them.
-    """
-
-    cached: tuple[Tensor, ...]
+    cached: tuple[Tensor, ...]  # [B, heads, S, width] each
     masks: MaskInputs
     pattern: Pattern
-    pairwise: bool
-    step: StepPositions | None = None
-    kind: int = 0
+    pairwise: bool  # whether the masks name single pairs
+    step: StepPositions | None = None  # of a call that continues a state
+    kind: int = 0  # layers of one kind share what they compute in `step`
     plans: dict[Hashable, AttentionCall] = {}  # noqa: RUF012 - a default, never filled
 
     def cut(self, queries: int, keys: int) -> KVView:
@@ -57,16 +52,10 @@ class KVView(NamedTuple):
 
 @dataclass(eq=False)
 class SharedKV:
-    """Keys and values of a layer, which later layers of the same call read.
+    """Keys and values that one layer writes and later layers whose `shares` names it read."""
 
-    The layer that makes them puts them here; those whose spec's `shares` names it take them.
-
-    Args:
-        cached: keys and values so far, the new ones last.
-        codes: a quantised cache that native kernels read as it is, instead of `cached`.
-    """
-
-    cached: CachedTensors | None = None
+    cached: CachedTensors | None = None  # so far, the new ones last
+    # a quantised cache that native kernels read instead of `cached`
     codes: tuple[QuantisedStore, Slot] | None = None
 
     def tensors(self) -> CachedTensors:
@@ -83,16 +72,12 @@ class SharedKV:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
-    """The inputs of a call on whole sequences.
+    """The inputs of a call on whole sequences."""
 
-    x [B, T, M] gives the queries, source [B, S, M'] keys and values (0 at padding), and rows say
-    where the tokens of the source stand.
-    """
-
-    x: Tensor
-    source: Tensor
+    x: Tensor  # [B, T, M], gives the queries
+    source: Tensor  # [B, S, M'], gives keys and values; 0 at padding
     masks: MaskInputs
-    rows: RowLayout
+    rows: RowLayout  # layout of the source's tokens
 
     @property
     def positions(self) -> Tensor:
@@ -108,10 +93,7 @@ class Inputs:
     def read(
         self, layer: LayerLike, q: Tensor, cached: tuple[Tensor, ...], shared: SharedKV | None
     ) -> Tensor:
-        """Return the attention of q [B, H, T, D] to the keys and values: [B, H, T, E].
-
-        They are those of `shared` if the layer makes none, and put there otherwise.
-        """
+        """Return [B, H, T, E] for q [B, H, T, D]; a layer writes to `shared`, or reads it."""
         if layer.recurrence is not None:
             return layer.recur(q, cached, self.x, self.rows)[0]
         view = self.view(layer, cached, shared)
@@ -183,12 +165,7 @@ def _place_tokens(masks: MaskInputs, self_attention: bool) -> tuple[MaskInputs, 
 
 
 def runs(segments: Tensor) -> Tensor:
-    """Number the runs of equal segments [B, S]: each run is one document.
-
-    Example:
-        >>> runs(torch.tensor([[7, 7, 3, 3, 7]])).tolist()
-        [[0, 0, 1, 1, 2]]
-    """
+    """Number the runs of equal segments [B, S], each one document: 7 7 3 3 7 gives 0 0 1 1 2."""
     changes = segments[:, 1:] != segments[:, :-1]
     return torch.nn.functional.pad(changes.long().cumsum(dim=1), (1, 0))
 

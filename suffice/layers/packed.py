@@ -26,13 +26,10 @@ DEFAULT = {8: 128, 4: 32}  # inputs with one scale, at most
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """Storage of the numbers of a matrix: in 16 (half precision), 8 or 4 bits.
-
-    A group is the number of inputs with one scale, a half-precision number more; None for 16 bits.
-    """
+    """Storage of the numbers of a matrix: in 16 (half precision), 8 or 4 bits."""
 
     bits: int
-    group: int | None = None
+    group: int | None = None  # inputs with one scale, a half-precision number; None for 16 bits
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -46,14 +43,7 @@ class Scheme:
 
     @classmethod
     def of(cls, inputs: int, bits: int, group: int | None = None) -> Scheme:
-        """Return the scheme for a matrix of `inputs` columns.
-
-        Without a group it is the widest that fits, up to 128 in 8 bits and 32 in 4 bits.
-
-        Example:
-            >>> Scheme.of(288, 8), Scheme.of(288, 4)
-            (Scheme(bits=8, group=96), Scheme(bits=4, group=32))
-        """
+        """Return the scheme for a matrix of `inputs` columns; its group is the widest that fits."""
         if bits in COLUMNS and group is None:
             wide = COLUMNS[bits]
             if inputs % wide:
@@ -95,16 +85,6 @@ class Packed(nn.Module):
     Without the kernels, in other dtypes and inside transforms torch dequantises the matrix in each
     call and leaves inputs as they are; on CUDA torchao may multiply instead
     (`suffice.quantise.with_torchao`).
-
-    Args:
-        outputs: N.
-        inputs: K.
-        scheme: storage format of the weights.
-        bias: whether there is a bias, float32.
-        device: device of the buffers.
-
-    Raises:
-        ConfigError: if the scheme's groups do not fit the inputs.
     """
 
     def __init__(
@@ -232,14 +212,7 @@ class Packed(nn.Module):
 
 
 class PackedLinear(Packed):
-    """A linear map with a quantised matrix; see `Packed`.
-
-    Example:
-        >>> from suffice.ops.native.matrix import in_panels
-        >>> codes = in_panels(torch.full((2, 8), 9), torch.ones(2, 1), bits=4)
-        >>> PackedLinear.of(codes)(torch.ones(3, 8))[0]
-        tensor([8., 8.])
-    """
+    """A linear map with a quantised matrix; see `Packed`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x W^T + b for x [..., K]."""

@@ -25,32 +25,18 @@ class StepPositions:
 
     With 2 rows that have read [a b] and [- c] ("-" is padding) and now read [d e] in both:
     start is 2, before is [[0, 1], [-1, 0]] and places is [[2, 3], [1, 2]].
-
-    Args:
-        batch: B.
-        length: T.
-        start: positions read before, padding included.
-        device: device of the tokens.
-        valid: bool [B, T] as passed by the caller; None: all are real.
-        cached: int [B, n], positions of the last n tokens read before, -1 = padding; None: all
-            rows are real and alike until now.
-        before: value of `cached`, but never None where there is padding now.
-        rows: layout of the new tokens, for the mixing and for rotation.
-        places: int [B, T], position of each new token in its row, -1 = padding; None: all rows
-            are real and alike.
-        memo: values computed for these positions, by what decides them.
     """
 
-    batch: int
-    length: int
-    start: int
+    batch: int  # B
+    length: int  # T
+    start: int  # positions read before, padding included
     device: torch.device
-    valid: Tensor | None
-    cached: Tensor | None
-    before: Tensor | None
-    rows: RowLayout
-    places: Tensor | None
-    memo: dict[Hashable, Any] = field(default_factory=dict)
+    valid: Tensor | None  # bool [B, T] as passed by the caller; None: all are real
+    cached: Tensor | None  # int [B, n], of the last n read, -1 = padding; None: rows are alike
+    before: Tensor | None  # `cached`, but never None where there is padding now
+    rows: RowLayout  # layout of the new tokens, for mixing and rotation
+    places: Tensor | None  # int [B, T] in each row, -1 = padding; None: all rows are real and alike
+    memo: dict[Hashable, Any] = field(default_factory=dict)  # see `once`
 
     @classmethod
     def after(
@@ -87,10 +73,7 @@ class StepPositions:
         return self.memo[key]
 
     def with_cached(self, remembered: int | None) -> Tensor | None:
-        """Return positions of the new tokens and the `remembered` before them (None = all).
-
-        None: all rows have the same positions.
-        """
+        """Return positions of the new tokens and the `remembered` before; None: rows are alike."""
         if self.places is None:
             return None
         first = 0 if remembered is None else -(self.length + remembered)
@@ -131,12 +114,7 @@ class StepPositions:
 
 
 def real_tokens(places: Tensor) -> Tensor:
-    """Return how many real tokens each row has, [B].
-
-    Example:
-        >>> real_tokens(torch.tensor([[-1, 0, 1], [-1, -1, 0]])).tolist()
-        [2, 1]
-    """
+    """Return how many real tokens each row has, [B]."""
     if not places.shape[1]:
         return places.new_zeros(places.shape[0])
     return places.max(dim=1).values + 1
@@ -146,11 +124,6 @@ def positions(valid: Tensor | None, segments: Tensor | None) -> Tensor:
     """Return the position [B, S] of each token in its document: the real tokens before it.
 
     Runs of equal segments int [B, S] are documents; None: one document.
-
-    Example:
-        >>> valid = torch.tensor([[False, True, True, True, True]])
-        >>> positions(valid, torch.tensor([[1, 1, 1, 2, 2]])).tolist()
-        [[0, 0, 1, 0, 1]]
     """
     like = segments if valid is None else valid
     real = torch.ones_like(like, dtype=torch.long) if valid is None else valid.long()

@@ -73,15 +73,8 @@ class Recurrence(nn.Module):
     ) -> tuple[Tensor, RecurrentState]:
         """Return the outputs and the state after them.
 
-        Args:
-            q: [B, H, T, D], rotated if they are.
-            k: [B, G, T, D].
-            v: [B, G, T, E].
-            x: [B, T, M], what the gates read.
-            rows: padding, positions and documents.
-            before: the state that the tokens continue; None: they are the first. The op of one
-                token changes it in place.
-            op: op that computes the sums; the reference does so step by step in float64.
+        q is [B, H, T, D], k [B, G, T, D], v [B, G, T, E]; the gates read x [B, T, M]. The op of one
+        token changes the state `before` in place; the reference sums by step in float64.
         """
         exact = op.name == "reference"
         if op is native.TOKEN and not is_traced():

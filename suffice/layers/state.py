@@ -435,12 +435,7 @@ class LayerState:
         return kept and "past" not in self.spec.beyond_pairs
 
     def join(self, rows: list[tuple[LayerState, int]], entries: list[Entries]) -> None:
-        """Read rows of other states into this empty one, padded on the left.
-
-        Args:
-            rows: a state and the number of a row in it.
-            entries: real tokens of each.
-        """
+        """Read rows of other states with their real tokens, padded on the left, when empty."""
         lengths = [each.count for each in entries]
         longest = max(lengths)
         if self.store is None:
@@ -461,13 +456,7 @@ class LayerState:
             self.places = at.clamp(min=-1)
 
     def put(self, row: int, other: LayerState, entries: Entries) -> None:
-        """Replace a row by the only row of another state, padded on the left.
-
-        Args:
-            row: number of the row.
-            other: a state that has read no more tokens.
-            entries: its real tokens.
-        """
+        """Replace a row by the only row of a state that has read no more, padded on the left."""
         start = self.length - entries.count
         for mine, theirs in zip(self.latest(), other.latest(), strict=True):
             mine[row, :, :start] = 0.0  # what is masked must be finite
@@ -484,10 +473,9 @@ class LayerState:
 
 
 def promote_kv_dtype(cached: tuple[Tensor, ...], current: torch.dtype | None) -> tuple[Tensor, ...]:
-    """Return new keys and values in the dtype of the cache; `current` is None while it is empty.
+    """Return new keys and values in the dtype of the cache; refuse to round them.
 
-    Autocast casts the outputs of maps to half precision but not columns of x, and chunks in half
-    precision may follow others. A chunk that would be rounded is refused.
+    Autocast casts the outputs of maps to half precision but not columns of x.
     """
     dtype = cached[0].dtype
     for x in cached[1:]:
@@ -506,10 +494,7 @@ def promote_kv_dtype(cached: tuple[Tensor, ...], current: torch.dtype | None) ->
 def mix_next(
     mixing: nn.Module, raw: Tensor, at: StepPositions, earlier: Store, history: int | None
 ) -> Tensor:
-    """Return new values, raw [B, G, T, E], after the mixing, which reads the `earlier` ones, too.
-
-    The mixing reads `history` positions before one; None: all.
-    """
+    """Return new values [B, G, T, E] after the mixing of `history` earlier ones; None: all."""
     count = _history_tokens(at, history)
     values = torch.cat([earlier.latest(count)[0], raw], dim=2)
     new = at.rows.positions

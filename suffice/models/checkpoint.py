@@ -42,10 +42,7 @@ HEADER_LIMIT = 4 * 2**20  # bytes; a hostile header of this size still parses in
 
 
 def misfits(file: Any, source: Mapping[str, str], expected: Mapping[str, Tensor]) -> list[str]:
-    """Return a sentence for each tensor that is missing, unexpected or of another shape or dtype.
-
-    Only the header of the open file is read; source maps the names it offers to those it stores.
-    """
+    """Return a sentence for each tensor that is missing, unexpected or of other shape or dtype."""
     missing = [name for name in expected if name not in source]
     unexpected = sorted(name for name in source if name not in expected)
     wrong = [_absent(name, unexpected) for name in missing[:SENTENCES]]
@@ -148,11 +145,7 @@ def metadata(path: Path | str) -> dict[str, Any]:
 
 
 def dtype_of(path: Path | str) -> torch.dtype:
-    """Return the dtype that all floating-point tensors of a file share.
-
-    Raises:
-        CheckpointError: if the file cannot be read, or holds several dtypes or none.
-    """
+    """Return the dtype that all floating-point tensors of a file share."""
     with _opened(Path(path)) as file:
         dtypes = {DTYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
     floats = [dtype for dtype in dtypes if dtype is not None and dtype.is_floating_point]

@@ -263,10 +263,7 @@ def head(
     dropout: float,
     norm: Callable[[int], nn.Module] | None = None,
 ) -> nn.Sequential:
-    """Return hidden layers of these widths with activation and dropout, then the map to logits.
-
-    With `norm`, which makes a norm of a width, each activation is normalised.
-    """
+    """Return hidden layers of these widths, each with `norm` if given, then the map to logits."""
     layers: list[nn.Module] = []
     for width in widths:
         norms = [] if norm is None else [norm(width)]

@@ -24,9 +24,6 @@ class ModelConfig:
 
     Integers, and tuples of them, are sizes of at least 1; `eps` and `start` are above 0; `dropout`
     and `head_dropout` are in [0, 1); fields named in `choices` hold one of those words.
-
-    Raises:
-        ConfigError: naming the fields that are not legal.
     """
 
     choices: ClassVar[dict[str, Collection[str]]] = {}

@@ -29,16 +29,11 @@ OF_THE_MODEL = (*OF_THE_MAPS, "pattern", "position", "kernel")
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """A row of `CONFIGURATIONS`.
+    """A row of `CONFIGURATIONS`."""
 
-    Args:
-        make: function that returns the sizes and the attention of each block; called once.
-        mechanism: name of that attention.
-        options: fields of the config that a caller may change.
-    """
-
-    make: Callable[[], Configured]
+    make: Callable[[], Configured]  # returns the sizes and the attention of each block; called once
     mechanism: str = "standard"
+    # fields of the config that a caller may change
     options: tuple[str, ...] = ("vocabulary_size", "length", "dropout")
 
     @cached_property
@@ -139,10 +134,7 @@ def attention_of(
     num_heads: int | None = None,
     **options: Any,
 ) -> list[AttentionSpec]:
-    """Return the attention of a named model's blocks in other sizes.
-
-    Args and errors: of `configuration`.
-    """
+    """Return the attention of a named model's blocks in other sizes; see `configuration`."""
     row = CONFIGURATIONS[name]
     own, given = row.made[1], {"window", "full_every"} & options.keys()
     if given and any(spec.pattern != Causal() for spec in own):
@@ -180,26 +172,11 @@ def layers(
 ) -> list[AttentionSpec]:
     """Return causal specs of a published mechanism for each block of a model.
 
-    Biases, dropout and the longest input are the config's, where the mechanism has them.
-
-    Args:
-        mechanism: name of the mechanism, see `suffice.presets.PRESETS`.
-        config: the sizes.
-        num_heads: query heads.
-        position: encoding of positions in each layer whose mechanism has none.
-        window: keys at a distance below it are visible, the query's own included. A mechanism
-            with a window takes it as its own, any other one is restricted to it as well.
-        full_every: layers n - 1, 2 n - 1, ... see every earlier position instead; 6 gives five
-            windows to one full layer.
-        num_kv_heads: key/value heads of each layer, even if the mechanism itself shares none.
-        softmax_every: layers n - 1, 2 n - 1, ... are standard attention instead; 4 gives three
-            layers of the mechanism to one of standard attention.
-        shares: layers that read keys and values of others, see `suffice.presets.share`.
-        **options: others of the mechanism's function; unknown ones are refused.
-
-    Raises:
-        ConfigError: for an unknown mechanism or option, sizes that do not fit, or a full_every
-            that changes nothing.
+    Biases, dropout and the longest input are the config's, where the mechanism has them. A
+    `position` encodes where the mechanism has none. Keys at a distance below `window` are visible;
+    a mechanism with a window takes it as its own, any other is restricted to it. Layers n - 1,
+    2 n - 1, ... see every earlier position for full_every n, and are standard attention for
+    softmax_every n.
 
     Example:
         >>> sizes = dict(vocabulary_size=9, length=32, d_model=8, depth=3, mlp_width=8)

@@ -53,20 +53,13 @@ ADVICE = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredModel:
-    """What a folder holds.
+    """The contents of a model's folder."""
 
-    Args:
-        model: the model in evaluation mode.
-        kind: a key of `suffice.models.kinds.KINDS`.
-        tokenizer: tokenizer of its text, or of a translation; None where the folder has none.
-        source_tokenizer: tokenizer of the texts that a translator reads.
-        facts: the other entries of config.json, such as `classes` and `preparation`.
-    """
-
-    model: nn.Module
-    kind: str
-    tokenizer: Tokenizer | None = None
-    source_tokenizer: Tokenizer | None = None
+    model: nn.Module  # in evaluation mode
+    kind: str  # a key of `suffice.models.kinds.KINDS`
+    tokenizer: Tokenizer | None = None  # of its text, or of a translation
+    source_tokenizer: Tokenizer | None = None  # of the texts that a translator reads
+    # other entries of config.json, such as `classes` and `preparation`
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -136,12 +129,7 @@ def save(
 
 @contextlib.contextmanager
 def replacing_model(out: Path) -> Iterator[Path]:
-    """Yield an empty folder to `save` a model in; it becomes `out`, whole, when the block ends.
-
-    Raises:
-        CheckpointError: if the folder cannot be written; `out` is as before.
-        ConfigError: if `out` holds files that no command for models wrote.
-    """
+    """Yield an empty folder to `save` a model in; it becomes `out`, whole, when the block ends."""
     check_replaceable(out)
     try:
         with replacing_folder(out) as folder:
@@ -199,19 +187,9 @@ def read(
 ) -> StoredModel:
     """Return the model of a folder in evaluation mode, with its tokenizer and facts.
 
-    Args:
-        folder: folder that `save` wrote, as every command does that leaves a trained model;
-            "hf:ORG/NAME[@REVISION]" of such a folder on the hub; or a file of llama.cpp, .gguf,
-            whose packed weights stay packed if dtype is None.
-        device: device of the weights. On CUDA packed maps use torchao if it is installed
-            (`suffice.quantise.with_torchao`).
-        dtype: dtype of the weights; None: as stored. Not for the packed weights of a folder; those
-            of a .gguf are unpacked.
-
-    Raises:
-        CheckpointError: if the folder is absent or incomplete, or a file does not fit the others.
-        ConfigError: if the library of a byte-pair tokenizer is not installed, or a dtype is given
-            for packed weights.
+    `folder` is one that `save` wrote, "hf:ORG/NAME[@REVISION]" of such a folder on the hub, or a
+    .gguf of llama.cpp. Packed weights refuse a dtype, but for those of a .gguf, which are unpacked
+    then; on CUDA packed maps use torchao if it is installed (`suffice.quantise.with_torchao`).
     """
     folder = hub.local(folder)
     if folder.suffix == ".gguf" and folder.is_file():

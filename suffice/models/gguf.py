@@ -93,20 +93,10 @@ def names_of(form: GGUFForm, lm: LM) -> dict[str, tuple[str, ...]]:
 
 @torch.no_grad()
 def read_gguf(path: Path | str, *, packed: bool = True) -> tuple[LM, Tokenizer, dict[str, Any]]:
-    """Return the language model of a file, its tokenizer and facts about it.
+    """Return the language model of a file of one of `FORMS`, its tokenizer and facts about it.
 
-    Args:
-        path: path of a .gguf file of one of `FORMS`.
-        packed: whether packed matrices stay packed; False: all weights are float32.
-
-    Returns:
-        The model in evaluation, with packed matrices where the file has them; the tokenizer; and
-        facts: "source", "chat_template" if there is one, and "repacked" with the relative error of
-        weights by kind, for kinds that are held in 8 bits.
-
-    Raises:
-        CheckpointError: if the file is damaged, or its tensors do not fit its metadata.
-        ConfigError: for an architecture or a vocabulary that is not read.
+    Without `packed` all weights become float32. Facts are "source", "chat_template" if there is
+    one, and "repacked", the relative error of weights by kind, for kinds held in 8 bits.
     """
     file = open_gguf(path)
     reader = _Metadata(file)

@@ -41,11 +41,7 @@ def attention_of(model: nn.Module) -> list[AttentionSpec]:
 def build_model(sizes: Sizes, specs: Sequence[AttentionSpec], **factory: Any) -> Any:
     """Return a fresh model with the attention of each layer.
 
-    Args:
-        sizes: sizes of the model.
-        specs: spec of each layer; for a translator those of its encoder, of its decoder's
-            self-attention, and of its decoder's attention to the source.
-        **factory: device and dtype, for language models and translators.
+    `specs` of a translator: its encoder, its decoder's self-attention, its attention to the source.
     """
     specs = list(specs)
     if not isinstance(sizes, TranslatorConfig):

@@ -70,10 +70,8 @@ MAX_TOKENS, MAX_PAIRS = 128, 1 << 17
 class NativeDecoder:
     """A language model that decodes one token of each row, or a short piece, in one native call.
 
-    It reads the model's own weights, which must not move meanwhile, and its states; what
-    `unsupported` says of several tokens goes through the model itself. Arithmetic is float32,
-    whatever the weights are stored in. A model or memory that native code cannot decode is refused;
-    see `unsupported`, which `checked` says has been asked.
+    It reads the model's weights, which must not move meanwhile, and its states. Arithmetic is
+    float32, whatever the weights are stored in. `checked`: whether `unsupported` has been asked.
     """
 
     def __init__(self, lm: LM, memory: Memory, *, checked: bool = False) -> None:

@@ -74,10 +74,8 @@ def torchao_missing() -> str:
 class ByTorchao(Packed):
     """A packed module that multiplies by a tensor of torchao, made of its codes and scales.
 
-    The weights are the same: nothing is rounded again. Products are computed in float32, without
-    quantised inputs. The codes stay next to the tensor, which takes a byte for each weight in 4
-    bits, too, so that the module is saved, loaded, moved and unpacked as before. In a recorded
-    graph (`torch.compile`, `torch.export`) torchao is not used.
+    The codes stay next to it, so that the module is saved, moved and unpacked as before. Nothing is
+    rounded again, and products are float32. A recorded graph does not use torchao.
     """
 
     _weight: Tensor | None = None

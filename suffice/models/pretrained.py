@@ -29,14 +29,9 @@ ENCODERS = (*BERTS, *MODERNBERTS, *EUROBERTS)
 
 
 def classifier_of(folder: Path) -> tuple[ClassifierConfig, list[AttentionSpec]]:
-    """Return the sizes and the attention of a classifier of one class on a folder's encoder.
+    """Return sizes and attention of transformers' classifier of one class on a folder's encoder.
 
-    The classifier is the family's in transformers. A folder of sentence-transformers keeps its
-    pooling, from which one map leads to the classes.
-
-    Raises:
-        CheckpointError: if the folder holds no model of transformers that is read.
-        ConfigError: if the model is not one of `ENCODERS`.
+    A folder of sentence-transformers keeps its pooling, from which one map leads to the classes.
     """
     architecture, reader = _architecture(folder)
     sizes, specs = architecture.sizes(reader)
@@ -63,13 +58,10 @@ def changed_specs(
     changed: Sequence[AttentionSpec],
     standard: Sequence[AttentionSpec],
 ) -> list[AttentionSpec]:
-    """Return an encoder's attention with what tells a mechanism's from the standard one.
+    """Return an encoder's attention with what distinguishes a mechanism from the standard one.
 
     Layers with a window keep all but the pattern, which may become narrower. Fewer key/value heads
     begin as means of the encoder's.
-
-    Raises:
-        ConfigError: for other sizes than the encoder's, or a mechanism with other weights.
     """
     limits, own = classifier_of(folder)
     if sizes.length > limits.length or standard[0].num_heads != own[0].num_heads:

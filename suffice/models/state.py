@@ -18,10 +18,7 @@ from suffice.utils.records import is_whole
 
 
 class ModelState:
-    """The states of all layers of a model, in order, changed together.
-
-    Made by a model's `state`; `model(tokens, state=state)` reads it and adds to it.
-    """
+    """The states of all layers of a model, in order; `model(tokens, state=state)` adds to it."""
 
     def __init__(self, layers: list[LayerState]) -> None:
         self.layers = layers
@@ -54,10 +51,7 @@ class ModelState:
         return self.next(tokens, valid).rows.positions
 
     def next(self, tokens: Tensor, valid: Tensor | None = None) -> StepPositions:
-        """Return the step of the next tokens [B, T], which all layers share.
-
-        Every kind of layer checks it here, before any of them has read a token.
-        """
+        """Return the step of the next tokens [B, T], which all kinds of layers check first."""
         step = self.layers[0].begin(tokens, valid)
         checked = {self.layers[0].kind}
         for layer in self.layers[1:]:
@@ -86,12 +80,7 @@ class ModelState:
             layer.places = changed.setdefault(id(before[id(layer)]), layer.places)
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch in this order; rows may repeat.
-
-        Raises:
-            StateError: if nothing was read yet.
-            ShapeError: if an index is not that of a row.
-        """
+        """Keep these rows of the batch in this order; rows may repeat."""
         batch = self._batch()
         _check_indices(rows)
         if rows.dim() != 1 or bool(((rows < 0) | (rows >= batch)).any()):
@@ -146,27 +135,10 @@ class ModelState:
 
     @classmethod
     def join(cls, rows: Sequence[tuple[ModelState, int]]) -> ModelState:
-        """Return a state of rows of other states, which have read texts of any lengths.
+        """Return a state of (state, row) pairs, which have read texts of any lengths.
 
         Shorter texts are padded on the left, so that each row gives what it gives alone, within
         rounding. The states given are left as they are.
-
-        Args:
-            rows: a state and the number of a row in it, for each new row, in order.
-
-        Raises:
-            StateError: if a layer keeps more than all keys and values, see `can_join`.
-
-        Example:
-            >>> from suffice import preset
-            >>> from suffice.models import LMConfig
-            >>> sizes = dict(vocabulary_size=9, length=16, d_model=8, depth=1, mlp_width=8)
-            >>> lm = LMConfig(**sizes).build(preset("efficient", 8, 2, causal=True))
-            >>> states = [lm.state(), lm.state()]
-            >>> for text, state in zip(([[3]], [[1, 2]]), states):
-            ...     _ = lm(torch.tensor(text), state=state)
-            >>> ModelState.join([(state, 0) for state in states]).length
-            2
         """
         if not rows or not all(state.can_join for state, _ in rows):
             raise StateError(
@@ -184,12 +156,7 @@ class ModelState:
         return cls(layers)
 
     def put(self, row: int, other: ModelState) -> None:
-        """Replace a row by the only row of another state, which has read no more tokens.
-
-        Raises:
-            StateError: if a layer keeps more than all keys and values, see `can_join`, or the other
-                state has read more, or several rows.
-        """
+        """Replace a row by the only row of another state, which has read no more tokens."""
         if not (self.can_join and other.can_join) or other._batch() != 1:
             raise StateError(
                 "put takes one row of a state that keeps all keys and values and nothing else."

@@ -162,24 +162,15 @@ Specs = AttentionSpec | Sequence[AttentionSpec]
 
 @dataclass(frozen=True, kw_only=True)
 class GGUFForm:
-    """What a general.architecture of llama.cpp, with the weights of a class, does in another way.
-
-    Args:
-        name: name of the general.architecture.
-        layout: order of rotary pairs: "interleaved", "half", or "" without rotary positions.
-        fused: whether q, k and v are one tensor, and the MLP's gate and up another.
-        windowed: whether the file's window holds in every layer.
-        by_layer: whether the file says of each layer if it has a window and rotary positions; such
-            files hold a sink for each head, which ours lets no weight go to.
-        untied: whether the head is written also where the embedding is the head.
-    """
+    """What llama.cpp does in its own way for a general.architecture with the weights of a class."""
 
     name: str
-    layout: str = "half"
-    fused: bool = False
-    windowed: bool = False
+    layout: str = "half"  # order of rotary pairs: "interleaved", "half", or "" without rotation
+    fused: bool = False  # whether q, k and v are one tensor, and the MLP's gate and up another
+    windowed: bool = False  # whether the file's window holds in every layer
+    # window and rotation are stored by layer, next to a sink per head, which gets no weight here
     by_layer: bool = False
-    untied: bool = False
+    untied: bool = False  # whether the head is written also where it is the embedding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,13 +213,10 @@ def map_rows(
     without_bias: tuple[str, ...] = (),
     blocks: Sequence[int] | None = None,
 ) -> list[TensorMapping]:
-    """Return the mappings of the rows whose tensors a model has.
+    """Return the mappings of the rows whose tensors a model has, in `blocks` or all.
 
-    Args:
-        rows: theirs and ours; several of ours are concatenated in theirs.
-        model: ours.
-        without_bias: ends of the names of our modules whose bias they lack.
-        blocks: numbers of the blocks that the rows hold for; None: all.
+    Several of our tensors are concatenated in theirs. `without_bias` ends the names of our modules
+    whose bias they lack.
     """
     state, mappings = model.state_dict(), []
     blocks = range(len(model.blocks)) if blocks is None else blocks

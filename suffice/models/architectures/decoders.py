@@ -135,12 +135,7 @@ GPT2 = Architecture(
 
 
 def _write_rope(lm: LM, windowed: bool | None = None) -> dict[str, Any]:
-    """Return the entry of the rotary positions of the first layer that has them.
-
-    Args:
-        lm: ours.
-        windowed: whether only layers with or without windows count; None counts all.
-    """
+    """Return the rotary entry of the first layer that rotates; `windowed` chooses among layers."""
     chosen = [
         rotary_of(spec) for spec in lm.specs if windowed in (None, sliding_window(spec) is not None)
     ]

@@ -92,16 +92,7 @@ def read_pooling(folder: Path) -> dict[str, str]:
 
 
 def tensors_for(model: nn.Module, config: dict[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors of a model under their names in transformers.
-
-    Args:
-        model: a model of the kind that `read` returns.
-        config: the config.json of the model.
-
-    Raises:
-        CheckpointError: for an unknown architecture.
-        ConfigError: if the model is not of that architecture.
-    """
+    """Return the tensors of a model of a config.json under their names in transformers."""
     architecture, reader = architecture_of(config, CONFIG)
     state = model.state_dict()
     expected = architecture.build(reader).state_dict()

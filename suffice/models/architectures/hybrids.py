@@ -135,11 +135,7 @@ def _rows(keys: int, values: int, width: int) -> tuple[int, ...]:
 def _rows_by_key(keys: int, values: int, width: int, parts: tuple[bool, ...]) -> tuple[int, ...]:
     """Return their rows of ours where theirs have all parts of the first key, of the second, ...
 
-    Args:
-        keys: heads of keys.
-        values: heads of values.
-        width: rows of a head.
-        parts: whether each part has a head for each value, or one for each key.
+    `parts`: whether each part has a head for each value, or one for each key.
 
     Example:
         >>> _rows_by_key(1, 2, 1, (False, True))

@@ -18,17 +18,11 @@ Layers = Callable[[ConfigReader, list[bool]], list[bool]]
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Which layers of an architecture have windows, and the entries that say so.
+    """Which layers of an architecture have windows, and the entries that decide it."""
 
-    Args:
-        usual: the layers where layer_types is absent; None: all layers are alike.
-        default: the window where sliding_window is absent; null means no window.
-        switch: whether there are windows only where use_sliding_window says so.
-    """
-
-    usual: Layers | None = None
-    default: int | None = None
-    switch: bool = False
+    usual: Layers | None = None  # where layer_types is absent; None: all layers are alike
+    default: int | None = None  # where sliding_window is absent; null means no window
+    switch: bool = False  # whether use_sliding_window has to be true
 
     def read(self, reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
         """Return the window of each layer, None has none, from which layers rotate."""
@@ -137,13 +131,7 @@ def rotary_in_windows(reader: ConfigReader, depth: int) -> list[bool]:
 
 
 def sliding_window(spec: AttentionSpec) -> int | None:
-    """Return the size of a causal window; None for any other pattern.
-
-    Example:
-        >>> from suffice.patterns import Causal, Window
-        >>> sliding_window(AttentionSpec(d_model=8, num_heads=2, pattern=Window(4) & Causal()))
-        4
-    """
+    """Return the size of a causal window; None for any other pattern."""
     band = spec.pattern.band()
     if band is None or band.before is None or band.after != 0 or band.sinks:
         return None

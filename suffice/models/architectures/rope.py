@@ -141,7 +141,7 @@ def _yarn_amplitude(reader: ConfigReader) -> float | None:
 
 
 def yarn_mscales(reader: ConfigReader) -> tuple[float, float] | None:
-    """Return what mscale and mscale_all_dim make of the factor of YaRN; None where both are absent.
+    """Return YaRN's factors by mscale and mscale_all_dim; None where both are absent.
 
     The quotient multiplies rotated queries and keys, and the square of the second the scores of
     DeepSeek's models.

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_150, 73_189
+MOST_LINES, MOST_TEST_LINES = 73_742, 73_189
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 312, 172
@@ -28,18 +28,18 @@ LINES = {
     "choose": 3065,
     "cli": 4353,
     "comparison": 11176,
-    "convert": 5509,
+    "convert": 5382,
     "data": 3552,
     "encoders": 1036,
     "export": 1837,
     "generate": 1292,
     "hf": 2630,
     "kernels": 1097,
-    "layers": 3452,
+    "layers": 3330,
     "loading": 757,
     "memory": 1163,
     "mixing": 1058,
-    "models": 7606,
+    "models": 7447,
     "ops": 6465,
     "papers": 5078,
     "patterns": 1492,

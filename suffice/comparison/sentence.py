@@ -12,10 +12,9 @@ from statistics import median
 from typing import Any
 
 from suffice.comparison.cost_to_target import effort_record
-from suffice.comparison.floors import GUESS, NO_READER
 from suffice.comparison.metrics import LOGARITHMS, MARGIN, METRICS, Metric, metric_of
 from suffice.comparison.results import OWN_LOOP, Results
-from suffice.comparison.scores import MIN_SEEDS, Scores, difference_table
+from suffice.comparison.scores import GUESS, MIN_SEEDS, NO_READER, Scores, difference_table
 from suffice.comparison.sufficiency import (
     FAILS,
     LEVEL,

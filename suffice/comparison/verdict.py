@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from suffice.comparison.floors import Floor, floor_of
 from suffice.comparison.metrics import Metric
 from suffice.comparison.results import Cell, Results, check_margin
 from suffice.comparison.scores import (
     MIN_SEEDS,
+    Floor,
     Scores,
     difference_of,
+    floor_of,
     metric_in,
     summary_of,
 )

@@ -35,14 +35,12 @@ class Metric:
     # of it), "value" (a figure of somebody's own loop, in its own unit) or "ratio" (such a figure,
     # above 0, whose differences are in percent of it; the oriented value is its logarithm)
     kind: str
-    # function from one model's answers to the value of the metric and the share of each row in it:
-    # one number a row whose mean is the value exactly, and whose spread over rows is that of the
-    # value. For a mean it is the row's own score; for others the value plus the row's influence on
-    # it (the infinitesimal jackknife). None for an unknown formula.
+    # one number a row whose mean over rows is the metric exactly, and whose spread over rows is
+    # that of the metric: the row's own score, or the metric plus the row's influence on it (the
+    # infinitesimal jackknife); None for an unknown formula
     rows: Callable[[Answers], Values] | None = field(default=None, repr=False)
-    # part of the answers that it takes: "labels" (a class for each row), "ngrams" or ""
-    needs: str = ""
-    better: str = HIGHER  # direction of "value" and "ratio": "higher" or "lower" is better
+    needs: str = ""  # part of the answers that it takes: "labels", "ngrams" or ""
+    better: str = HIGHER  # direction of "value" and "ratio"
 
     @property
     def unit(self) -> str:
@@ -235,10 +233,7 @@ def _title(name: str) -> str:
 def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
     """Return a metric of somebody's own loop that is not a share, such as a loss or an error.
 
-    Args:
-        name: name of the score that the loop returns.
-        better: "higher" or "lower".
-        relative: whether differences and the margin are in percent of the value, which is above 0.
+    If `relative`, differences and the margin are in percent of the value, which is above 0.
     """
     check_known("direction", better, (HIGHER, LOWER))
     sign = 1.0 if better == HIGHER else -1.0

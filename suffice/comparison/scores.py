@@ -145,10 +145,10 @@ class Scores:
         samples, folds = self.by_sample(table), self.results.folds
         sampling = self.sampling(table.shape[1], differences=differences)
         if folds is not None and table.shape[1] > 1:
-            return replace(estimate_folds(samples, folds, sampling), unit=sampling.unit)
+            return estimate_folds(samples, folds, sampling)
         if np.isnan(samples).any():
             return None
-        estimated = replace(estimate(samples, sampling), unit=sampling.unit)
+        estimated = estimate(samples, sampling)
         return estimated if folds is None else widen_for_folds(estimated, folds)
 
     def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
@@ -207,47 +207,40 @@ def difference_of(
     Where no seed is paired, a difference is that of one seed and the baseline's mean.
     """
     external = scores.results.external
-    if external is None:
+    if external is not None and not external.pairs_seeds:
+        pairing, found = _unpaired(scores, mechanism, num_heads)
+    else:
         pairing, table = difference_table(scores, mechanism, num_heads)
-        return pairing, scores.estimate(table, differences=True)
-    pairing, found = _difference_of_external(scores, mechanism, num_heads)
-    if found is not None and found.rows is None:
+        alone = external is not None and len(table) == 1
+        found = _of_rows(scores, table) if alone else scores.estimate(table, differences=True)
+    if external is not None and found is not None and found.rows is None:
         found = rounded(found, external.last_digit)
     return pairing, found
 
 
-def _difference_of_external(
-    scores: Scores, mechanism: str, num_heads: int
-) -> tuple[Pairing, Estimate | None]:
-    results = scores.results
-    if results.external.pairs_seeds:
-        pairing, table = difference_table(scores, mechanism, num_heads)
-        if len(table) != 1:
-            return pairing, scores.estimate(table, differences=True)
-        if table.shape[1] < MIN_ROWS or not np.isfinite(table).all():
-            return pairing, None
-        sampling = scores.sampling(table.shape[1], differences=True)
-        found = estimate_rows(scores.by_sample(table), sampling)
-        return pairing, replace(found, unit=sampling.unit)
-    values, base = (scores.values(name, num_heads) for name in (mechanism, results.baseline))
-    tables = [
-        scores.table(name, num_heads, list(of_seeds))
-        for name, of_seeds in ((mechanism, values), (results.baseline, base))
-    ]
-    fewest = min(len(values), len(base))
-    mean = np.mean(list(base.values()))
-    differences = [value - mean for value in values.values()]
+def _of_rows(scores: Scores, table: np.ndarray) -> Estimate | None:
+    if table.shape[1] < MIN_ROWS or not np.isfinite(table).all():
+        return None
+    sampling = scores.sampling(table.shape[1], differences=True)
+    return estimate_rows(scores.by_sample(table), sampling)
+
+
+def _unpaired(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, Estimate | None]:
+    baseline = scores.results.baseline
+    values, base = (scores.values(name, num_heads) for name in (mechanism, baseline))
+    ours = scores.table(mechanism, num_heads, list(values))
+    theirs = scores.table(baseline, num_heads, list(base))
+    fewest, mean = min(len(values), len(base)), np.mean(list(base.values()))
     pairing = Pairing(
         seeds=tuple(values)[:fewest],
-        differences=tuple(map(float, differences)),
+        differences=tuple(float(value - mean) for value in values.values()),
         left_out=(),
     )
-    finite = all(np.isfinite(table).all() for table in tables)
-    if not finite or fewest < 2 or tables[0].shape[1] != tables[1].shape[1]:  # noqa: PLR2004
+    finite = np.isfinite(ours).all() and np.isfinite(theirs).all()
+    if not finite or fewest < 2 or ours.shape[1] != theirs.shape[1]:  # noqa: PLR2004
         return pairing, None
-    sampling = scores.sampling(tables[0].shape[1], differences=True)
-    found = estimate_unpaired(*map(scores.by_sample, tables), sampling)
-    return pairing, replace(found, unit=sampling.unit)
+    sampling = scores.sampling(ours.shape[1], differences=True)
+    return pairing, estimate_unpaired(scores.by_sample(ours), scores.by_sample(theirs), sampling)
 
 
 def summary_of(
@@ -279,17 +272,15 @@ GUESS, NO_READER = "a blind guess", "a model that learned nothing"
 class Floor:
     """The score of a model that learned nothing, and the baseline above it."""
 
-    name: str  # name of such a model, such as 'always "5"'
+    name: str  # such as 'always "5"'
     metric: str  # name of the metric
     value: float  # the metric of it, oriented
     above: Summary  # the baseline minus that, with an interval of `confidence` where there is one
-    confidence: float = LEVEL  # 0.95, or more where several scores are looked at
-    # whether the baseline is shown to be above, by the score that tells most, and its mean by more
-    # than the margin; None where it cannot be tested. An interval that holds 0 shows nothing either
-    # way.
+    confidence: float = LEVEL  # more where several scores are looked at
+    # whether the baseline is shown to be above by the score that tells most, and its mean by more
+    # than the margin; None where it cannot be tested
     learned: bool | None
-    # the same in the metric that shows it, where that is another; None elsewhere
-    shown_by: Floor | None = None
+    shown_by: Floor | None = None  # the same in the metric that shows it, where that is another
 
 
 def floor_of(scores: Scores, num_heads: int, margin: float) -> Floor | None:
@@ -298,11 +289,6 @@ def floor_of(scores: Scores, num_heads: int, margin: float) -> Floor | None:
     Where the answers to rows with classes were kept, log-loss against the frequencies of the
     classes, balanced accuracy and accuracy are looked at in this order, and share the error rate:
     accuracy alone shows little on few rows. A verdict needs a score above by more than the margin.
-
-    Args:
-        scores: scores of the metric of the verdict.
-        num_heads: heads of the baseline.
-        margin: margin of the verdict.
     """
     results = scores.results
     classes = results.data is not None and bool(results.data.classes)

@@ -25,11 +25,9 @@ UNLEARNED, TOO_EASY = "baseline not shown to have learned", "too easy to tell"
 
 
 def decide(found: Estimate, margin: float, alpha: float) -> str:
-    """Return whether a difference is within the margin, by its interval of 1 - alpha.
+    """Return whether the interval of 1 - alpha of a difference is above -margin, below, or neither.
 
-    Returns:
-        "suffices" if the whole interval is above -margin, with more to spare where a few rows hold
-        most of the loss; "does not suffice" if it is below, else "undecided".
+    Where a few rows hold most of the loss, it must be above by more (`tail_factor`).
 
     Example:
         >>> from suffice.comparison.two_way_interval import estimate
@@ -53,7 +51,6 @@ def tail_factor(found: Estimate) -> float:
 
 
 def level_over_looks(found: Estimate, alpha: float, looks: tuple[int, ...]) -> float:
-    """Return the level of one interval for alpha over all looks."""
     return level(alpha, found.seeds, looks) if found.seeds in looks else alpha
 
 
@@ -83,8 +80,7 @@ def step_down(tests: Sequence[Callable[[float], bool]], alpha: float) -> float:
 def more_seeds(found: Estimate, distance: float, alpha: float, cap: int) -> int | None:
     """Return how many more seeds bring the half width below a distance, if the spread stays.
 
-    Returns:
-        The smallest number of additional seeds, or None if `cap` more are too few.
+    None if `cap` more are too few.
     """
 
     def enough(more: int) -> bool:
@@ -139,9 +135,6 @@ def level(alpha: float, seeds: int, most: int | tuple[int, ...]) -> float:
         seeds: number of seeds at the look.
         most: seeds of the last look, after one at each number from FIRST on; or all numbers that
             are looked at, rising.
-
-    Raises:
-        ConfigError: if the numbers are not in this order.
 
     Example:
         >>> [round(level(0.05, seeds, 5), 4) for seeds in (3, 4, 5)]

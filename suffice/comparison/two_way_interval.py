@@ -19,20 +19,16 @@ Values = NDArray[np.float64]
 class Estimate:
     """The mean of scores [..., S, R] of S seeds on R test rows, and its variance by source."""
 
-    mean: Values  # mean over seeds and rows, [...]
-    seed_variance: Values  # variance of the mean that falls with the number of seeds, [...]
-    row_variance: Values  # variance of the mean that only more test rows lower, [...]
+    mean: Values  # over seeds and rows, [...]
+    seed_variance: Values  # of the mean, as far as it falls with the number of seeds, [...]
+    row_variance: Values  # of the mean, as far as only more test rows lower it, [...]
     seeds: int  # S; 1 where the variance is that over rows alone
-    # R; None if only one number of each seed is known, and the rows are taken as they are
-    rows: int | None
+    rows: int | None  # R; None if one number of each seed is known: the rows are taken as they are
     least_variance: float | Values = 0.0  # minimum of the seed variance, known from the rows
-    # degrees of freedom of the variance over seeds; None for seeds - 1
-    freedom: float | None = None
-    # degrees of freedom of the variance over rows; None for rows - 1
-    row_freedom: float | None = None
+    freedom: float | None = None  # of the variance over seeds; None for seeds - 1
+    row_freedom: float | None = None  # of the variance over rows; None for rows - 1
     resolution: float = 0.0  # half width that no interval is below, as numbers were rounded
-    # skewness of the mean over rows, far below 0 where a few rows hold most of a loss; 0 of shares,
-    # whose rows are bounded
+    # of the mean over rows: far below 0 where a few rows hold most of a loss; 0 of bounded shares
     skewness: float | Values = 0.0
     unit: str = "test rows"  # name of the samples that R counts
 
@@ -99,9 +95,8 @@ class Sampling:
     """What is known of the samples behind the columns of a table of scores."""
 
     largest: float = 0.0  # largest difference of a row that was not asked; 0 where it has no bound
-    # number of rows of each task, in order, if the mean counts each task alike
-    sizes: tuple[int, ...] = ()
-    weights: Values | None = None  # number of rows of each column, if columns are groups of rows
+    sizes: tuple[int, ...] = ()  # rows of each task, in order, if the mean counts each alike
+    weights: Values | None = None  # rows of each column, if columns are groups of rows
 
     def variance(self, by_row: Values, found: Values, rest: Values) -> Values:
         """Return the variance of the mean of rows [..., R] whose own variance is `found`.
@@ -192,9 +187,6 @@ def estimate(scores: Any, sampling: Sampling = ROWS) -> Estimate:
         scores: [..., S, R]; or [..., S, 1] if only the mean over the rows of each seed is known.
         sampling: the rows as samples.
 
-    Raises:
-        ConfigError: if there are fewer than 2 seeds.
-
     Example:
         >>> found = estimate([[0.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
         >>> float(found.mean), float(found.seed_variance), round(float(found.row_variance), 4)
@@ -224,6 +216,7 @@ def estimate(scores: Any, sampling: Sampling = ROWS) -> Estimate:
         least_variance=rest,
         row_freedom=_satterthwaite(freedoms) or sampling.freedom,
         skewness=sampling.skewness(parts.by_row),
+        unit=sampling.unit,
     )
 
 
@@ -280,9 +273,6 @@ def estimate_unpaired(candidate: Values, baseline: Values, sampling: Sampling = 
         baseline: scores [S_b, R].
         sampling: the rows as samples.
 
-    Raises:
-        ConfigError: if a side has fewer than 2 seeds.
-
     Example:
         >>> found = estimate_unpaired(np.array([[1.0], [3.0]]), np.array([[0.0], [2.0], [4.0]]))
         >>> float(found.mean), round(float(found.seed_variance), 4), round(found.freedom, 4)
@@ -317,6 +307,7 @@ def estimate_unpaired(candidate: Values, baseline: Values, sampling: Sampling = 
         freedom=sum(variances) ** 2 / squares if squares else fewest - 1.0,
         row_freedom=_satterthwaite(freedoms) or sampling.freedom,
         skewness=sampling.skewness(ours.by_row - theirs.by_row),
+        unit=sampling.unit,
     )
 
 
@@ -338,6 +329,7 @@ def estimate_rows(scores: Values, sampling: Sampling = ROWS) -> Estimate:
         rows=len(row),
         row_freedom=_satterthwaite(parts) or sampling.freedom,
         skewness=sampling.skewness(row),
+        unit=sampling.unit,
     )
 
 
@@ -385,9 +377,6 @@ def estimate_folds(scores: Any, folds: int, sampling: Sampling = ROWS) -> Estima
         folds: folds of one partition; of fewer seeds, rows not tested yet count as seeds.
         sampling: the rows as samples.
 
-    Raises:
-        ConfigError: if there are fewer than 2 seeds.
-
     Example:
         >>> nan = float("nan")
         >>> found = estimate_folds([[0.0, 1.0, nan, nan], [nan, nan, 1.0, 0.0]], folds=2)
@@ -418,6 +407,7 @@ def estimate_folds(scores: Any, folds: int, sampling: Sampling = ROWS) -> Estima
         rows=rows,
         row_freedom=sampling.freedom,
         skewness=sampling.skewness(rest.sum(axis=0)),
+        unit=sampling.unit,
     )
 
 
@@ -463,10 +453,7 @@ def rounded(found: Estimate, last_digit: float) -> Estimate:
 
 
 def widen_for_folds(found: Estimate, folds: int) -> Estimate:
-    """Return the estimate of a cross-validation of which only one number of each fold is known.
-
-    The variance over folds is multiplied as A in `estimate_folds`, of which it is the upper end.
-    """
+    """Multiply the variance over folds, of which only means are known, as A in `estimate_folds`."""
     return replace(found, seed_variance=(1.0 + 2.0 / (folds - 1)) * found.seed_variance)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -60,23 +61,18 @@ from suffice.utils.timing import summarise_times
 SUFFICIENT, INSUFFICIENT, OPEN, NOTHING = 0, 10, 11, 12
 """Exit codes of `suffice compare` and `suffice verdict`; 1 and 2 are those of errors."""
 COSTS = ("flops", "latency", "parameters")
+"""FLOPs of the attention layers for a sample, median seconds of a batch, parameters."""
 ORDER = "order"  # of results of another program, which tell no cost: as they were named
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The price of one (mechanism, heads)."""
-
-    # "flops" (attention layers, one sample), "latency" (median seconds of one batch), "parameters"
-    # (whole model) or "order" (the place among the names that were given)
-    by: str
-    value: float  # the price in that unit
-    # sort key: the value, then parameters, then name, then heads
-    order: tuple[float, int, str, int]
+    by: str  # one of `COSTS`, or `ORDER`
+    value: float
+    order: tuple[float, int, str, int]  # sort key: value, parameters, name, heads
 
 
 def cost_of(results: Results, mechanism: str, num_heads: int, by: str) -> Cost:
-    """Return what one trained (mechanism, heads) costs."""
     cell = results.select(mechanism, num_heads)[0]
     if by == ORDER:
         place = results.pairs().index((mechanism, num_heads))
@@ -100,50 +96,36 @@ CEILINGS = {"share": 1.0, "loss": 0.0, "perplexity": 0.0}  # best oriented value
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One (mechanism, heads) against the baseline with the same heads."""
+    """One (mechanism, heads) against the baseline."""
 
-    mechanism: str  # name of the mechanism
+    mechanism: str
     num_heads: int  # heads of both
     quality: Summary  # the metric over all its seeds, oriented so that more is better
     pairing: Pairing  # differences to the baseline, seed by seed
-    # summary of these; its interval decides, at `confidence`. None if no seed is shared, without an
-    # interval below `MIN_SEEDS`
+    # their mean, with the interval of 1 - `confidence` that decides; None if no seed is shared
     difference: Summary | None
-    # the difference with its variance over seeds and over rows; None below 2 seeds
+    # the same with its variance over seeds and over rows; None below 2 seeds
     estimate: Estimate | None = field(default=None, repr=False)
     # chance of a wrong decision over all looks, corrected for several candidates
     alpha: float = 1.0 - LEVEL
-    # confidence of the interval, above 1 - alpha where one looked after each seed
-    confidence: float = LEVEL
-    # "suffices", "does not suffice" or "undecided"; "baseline not shown to have learned", "too easy
-    # to tell" if both are so near the best possible value that the margin is larger than what they
-    # miss
-    sufficiency: str = UNDECIDED
-    # seeds of the mechanism that did not learn, see `suffice.utils.statistics`
-    failed: tuple[int, ...] = ()
-    # the largest rate of such seeds that its seeds leave open, with 95% confidence
-    failure_rate: float = 1.0
-    # number of the baseline's seeds that failed, and of all its seeds
-    failed_of_baseline: tuple[int, int] = (0, 0)
+    confidence: float = LEVEL  # of the interval: above 1 - alpha where one looks after each seed
+    sufficiency: str = UNDECIDED  # SUFFICES, FAILS, UNDECIDED, UNLEARNED or TOO_EASY
+    failed: tuple[int, ...] = ()  # its seeds that did not learn, see `failed_seeds`
+    failure_rate: float = 1.0  # the largest that its seeds leave open, with 95% confidence
+    failed_of_baseline: tuple[int, int] = (0, 0)  # of how many seeds
     failure_p: float = 1.0  # p value that the mechanism fails as rarely as the baseline
-    # further seeds, none of which fails, that bound the rate as asked for; None where the rate is
-    # not what is missing
+    # further seeds without a failure that bound the rate as asked for; None if it is not missing
     sound_seeds: int | None = None
-    # number of further seeds that would decide, if mean and spread stay; None if decided already,
-    # unknown, or more than CAP
+    # further seeds that would decide, if mean and spread stay; None if decided, unknown or > CAP
     more_seeds: int | None = None
-    # number of further test rows that would decide where more seeds do not
-    more_rows: int | None = None
-    # whether more seeds do not decide, because there are too few test rows
-    rows_short: bool = False
+    more_rows: int | None = None  # further test rows that would, where more seeds do not
+    rows_short: bool = False  # whether more seeds do not decide, as there are too few test rows
     # whether the interval is within the margin and too narrow, as a few rows hold most of the loss
     tail: bool = False
-    # "better", "worse", "not shown", or "not tested" below three shared seeds
-    claim: str = "not tested"
-    # p value of no difference, two-sided, Holm-corrected; None if not tested
-    p_value: float | None = None
-    cost: Cost  # cost of the mechanism
-    cheaper: bool  # whether that is less than the baseline's with the same heads
+    claim: str = "not tested"  # or "better", "worse", "not shown"; not tested below three seeds
+    p_value: float | None = None  # of no difference, two-sided, Holm-corrected
+    cost: Cost
+    cheaper: bool  # whether it costs less than the baseline with the same heads
 
     @property
     def rows(self) -> int | None:
@@ -166,25 +148,18 @@ class Comparison:
 class Verdict:
     """The outcome of a comparison."""
 
-    baseline: str  # name of the mechanism that all are compared with
-    metric: Metric  # metric that is compared
-    margin: float  # the margin used: a fraction, or nats of a loss
+    baseline: str
+    metric: Metric
+    margin: float  # a fraction, nats of a loss, or the metric's own unit
     by: str  # the cost mechanisms are ordered by
-    # "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does), "undecided",
-    # "baseline not shown to have learned" (see `Floor`) or "too easy to tell" (a cheaper one is as
-    # near the best possible value)
-    outcome: str
-    # the comparison that is named: the cheapest that suffices, or when undecided the cheapest that
-    # might; None for all other outcomes
-    winner: Comparison | None
+    outcome: str = UNDECIDED  # SUFFICES, "baseline" (nothing cheaper does), UNLEARNED or TOO_EASY
+    # the cheapest that suffices, or when undecided the cheapest that might; else None
+    winner: Comparison | None = None
     # every (mechanism, heads) except the baseline's, in the order trained
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Comparison, ...] = ()
     qualities: dict[int, Summary]  # the metric of the baseline by number of heads, oriented
-    # score of learning nothing, by number of heads; without one it is not known whether anything
-    # was learned
-    floors: dict[int, Floor] = field(default_factory=dict)
-    # seeds of the baseline that did not learn, by number of heads
-    failed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    floors: dict[int, Floor] = field(default_factory=dict)  # score of learning nothing, by heads
+    failed: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of the baseline's seeds
     # every (mechanism, heads) whose last epoch was the best in most of its seeds
     improving: tuple[tuple[str, int], ...] = ()
 
@@ -195,6 +170,11 @@ class Verdict:
             return NOTHING
         codes = {SUFFICES: SUFFICIENT, "baseline": INSUFFICIENT, UNDECIDED: OPEN}
         return codes.get(self.outcome, NOTHING)
+
+    @property
+    def unlearned(self) -> set[int]:
+        """Numbers of heads with which the baseline is not shown to have learned."""
+        return {heads for heads, floor in self.floors.items() if floor.learned is False}
 
     @property
     def has_intervals(self) -> bool:
@@ -239,34 +219,21 @@ def judge(
         ConfigError: if the margin, the cost or the metric is not legal, the baseline was not
             trained, or the latency decides and one was not measured.
     """
-    options = {"margin": margin, "cost": cost, "metric": metric, "failures": failures}
-    return judge_together([results], **options)[0]
+    options = {"margin": margin, "cost": cost, "metric": metric}
+    return judge_together([results], failures=failures, **options)[0]
 
 
 def judge_together(
-    several: Sequence[Results],
-    *,
-    margin: float | None = None,
-    cost: str = "flops",
-    metric: str | None = None,
-    failures: float | None = None,
+    several: Sequence[Results], *, failures: float | None = None, **options: Any
 ) -> list[Verdict]:
     """Return the verdict of each of several comparisons, corrected for all of them together.
 
     The chance that anything is falsely said to suffice in any of them is kept at that of one
-    comparison, and so is that of a false "better" or "worse".
-
-    Args:
-        several: comparisons of the same mechanisms, such as by another metric or on another task.
-        margin: margin of all, see `judge`; by default each has its own.
-        cost: meaning of "cheapest", see `judge`.
-        metric: metric of all, see `judge`.
-        failures: largest acceptable rate of failed seeds, see `judge`.
+    comparison, and so is that of a false "better" or "worse". The options are those of `judge`.
     """
-    check_known("cost", cost, COSTS)
     if failures is not None and not 0.0 < failures < 1.0:
         raise ConfigError(f"failures={failures:g} is not a rate; use a fraction such as 0.2.")
-    drafts = [_draft(results, margin, cost, metric) for results in several]
+    drafts = [_draft(results, **options) for results in several]
     alpha = 1.0 - LEVEL
     suffices = [
         _suffices(c.estimate, draft)
@@ -276,8 +243,9 @@ def judge_together(
     ]
     corrected = step_down(suffices, alpha)
     for draft in drafts:
+        margin = draft.verdict.margin
         draft.compared = [
-            _decided(c, draft.margin, corrected if c.cheaper else alpha, looks_of(draft.results))
+            _decided(c, margin, corrected if c.cheaper else alpha, draft.looks)
             if _is_tested(c)
             else _untested(c)
             for c in draft.compared
@@ -288,23 +256,24 @@ def judge_together(
 
 @dataclass
 class _Draft:
-    results: Results
-    scores: Scores
-    margin: float
-    by: str
-    heads: list[int]
-    floors: dict[int, Floor]
-    unlearned: set[int]
-    failed: dict[int, tuple[int, ...]]
-    ceilings: dict[int, float]  # by heads, where the baseline misses no more than the margin
+    verdict: Verdict  # as far as it does not depend on the comparisons
     compared: list[Comparison]
+    looks: tuple[int, ...]  # numbers of seeds at which one looks
+    enough: float  # value that misses no more than the margin
+    easy: set[int]  # numbers of heads with which the baseline reaches it
 
 
-def _draft(results: Results, margin: float | None, cost: str, metric: str | None) -> _Draft:
+def _draft(
+    results: Results,
+    *,
+    margin: float | None = None,
+    cost: str = "flops",
+    metric: str | None = None,
+) -> _Draft:
+    check_known("cost", cost, COSTS)
     measured = metric_in(results, metric)
     margin = results.margin if margin is None else margin
     check_margin(margin, own_unit=measured.kind == "value")
-    by = cost if results.external is None else ORDER
     names = dict.fromkeys(cell.mechanism for cell in results.cells)
     if results.baseline not in names:
         raise ConfigError(
@@ -312,10 +281,8 @@ def _draft(results: Results, margin: float | None, cost: str, metric: str | None
             f"trained: {', '.join(names) or 'none'}."
         )
     scores = Scores(results, measured)
-    others = [key for key in results.pairs() if key[0] != results.baseline]
     heads = [h for name, h in results.pairs() if name == results.baseline]
     floors = {h: floor for h in heads if (floor := floor_of(scores, h, margin)) is not None}
-    unlearned = {h for h, floor in floors.items() if floor.learned is False}
     learned: dict[int, list[float]] = {}
 
     def failures(name: str, h: int) -> tuple[int, ...]:
@@ -323,62 +290,42 @@ def _draft(results: Results, margin: float | None, cost: str, metric: str | None
         floor = floors[h].value if h in floors else None
         return failed_seeds(values, learned.get(h, ()), margin=margin, noise=noise, floor=floor)
 
-    failed = {h: failures(results.baseline, h) for h in heads}
-    for h, seeds in failed.items():
+    verdict = Verdict(
+        baseline=results.baseline,
+        metric=measured,
+        margin=margin,
+        by=cost if results.external is None else ORDER,
+        qualities={h: scores.summary(results.baseline, h) for h in heads},
+        floors=floors,
+        failed={h: failures(results.baseline, h) for h in heads},
+        improving=tuple(key for key in results.pairs() if is_improving(results.select(*key))),
+    )
+    for h, seeds in verdict.failed.items():
         values = scores.values(results.baseline, h)
         learned[h] = [value for seed, value in values.items() if seed not in seeds]
     enough = CEILINGS.get(measured.kind, math.inf) - margin - EXACT
-    easy = {h for h, values in learned.items() if values and np.mean(values) >= enough}
-    compared = []
-    for key in others:
-        comparison = _compare(results, scores, *key, by)
-        counts = len(failures(*key)), comparison.quality.n
-        of_baseline = len(failed.get(key[1], ())), len(scores.values(results.baseline, key[1]))
-        compared.append(
-            replace(
-                comparison,
-                failed=failures(*key),
-                failure_rate=upper_rate(*counts),
-                failed_of_baseline=of_baseline,
-                failure_p=failure_p_value(counts, of_baseline),
-                sufficiency=UNLEARNED if key[1] in unlearned else UNDECIDED,
-            )
-        )
     return _Draft(
-        results=results,
-        scores=scores,
-        margin=margin,
-        by=by,
-        heads=heads,
-        floors=floors,
-        unlearned=unlearned,
-        failed=failed,
-        ceilings=dict.fromkeys(easy, enough),
-        compared=compared,
+        verdict=verdict,
+        compared=[
+            _compare(scores, name, h, verdict, failures(name, h))
+            for name, h in results.pairs()
+            if name != results.baseline
+        ],
+        looks=looks_of(results),
+        enough=enough,
+        easy={h for h, values in learned.items() if values and np.mean(values) >= enough},
     )
 
 
 def _verdict(draft: _Draft, failures: float | None) -> Verdict:
-    results, scores = draft.results, draft.scores
     comparisons = tuple(
-        _take_back(c, draft.ceilings.get(c.num_heads, math.inf), failures) for c in draft.compared
+        _take_back(c, draft.enough if c.num_heads in draft.easy else math.inf, failures)
+        for c in draft.compared
     )
     outcome, winner = _choose(comparisons)
-    if draft.unlearned and draft.unlearned.issuperset(draft.heads):
+    if draft.verdict.unlearned.issuperset(draft.verdict.qualities):
         outcome, winner = UNLEARNED, None
-    return Verdict(
-        baseline=results.baseline,
-        metric=scores.metric,
-        margin=draft.margin,
-        by=draft.by,
-        outcome=outcome,
-        winner=winner,
-        comparisons=comparisons,
-        qualities={h: scores.summary(results.baseline, h) for h in draft.heads},
-        floors=draft.floors,
-        failed=draft.failed,
-        improving=tuple(key for key in results.pairs() if is_improving(results.select(*key))),
-    )
+    return replace(draft.verdict, comparisons=comparisons, outcome=outcome, winner=winner)
 
 
 def is_improving(cells: Sequence[Cell]) -> bool:
@@ -391,16 +338,17 @@ def is_improving(cells: Sequence[Cell]) -> bool:
 
 
 def _compare(
-    results: Results, scores: Scores, mechanism: str, num_heads: int, by: str
+    scores: Scores, mechanism: str, num_heads: int, verdict: Verdict, failed: tuple[int, ...]
 ) -> Comparison:
+    results, by = scores.results, verdict.by
     cost = cost_of(results, mechanism, num_heads, by)
     pairing, found = difference_of(scores, mechanism, num_heads)
     quality = scores.summary(mechanism, num_heads)
     if found is not None and found.rows is None and scores.asked is not None:
         found = bounded(found, quality.mean, scores.asked)
-    cheaper = bool(results.select(results.baseline, num_heads)) and (
-        cost.value < cost_of(results, results.baseline, num_heads, by).value
-    )
+    of_baseline = scores.values(results.baseline, num_heads)
+    counts = len(failed), quality.n
+    counts_of_baseline = len(verdict.failed.get(num_heads, ())), len(of_baseline)
     return Comparison(
         mechanism=mechanism,
         num_heads=num_heads,
@@ -408,14 +356,20 @@ def _compare(
         pairing=pairing,
         difference=summary_of(pairing.differences, found, 1.0 - LEVEL) if pairing.seeds else None,
         estimate=found,
+        sufficiency=UNLEARNED if num_heads in verdict.unlearned else UNDECIDED,
+        failed=failed,
+        failure_rate=upper_rate(*counts),
+        failed_of_baseline=counts_of_baseline,
+        failure_p=failure_p_value(counts, counts_of_baseline),
         cost=cost,
-        cheaper=cheaper,
+        cheaper=bool(of_baseline)
+        and cost.value < cost_of(results, results.baseline, num_heads, by).value,
     )
 
 
 def _suffices(found: Estimate, draft: _Draft) -> Callable[[float], bool]:
-    looks = looks_of(draft.results)
-    return lambda at: decide(found, draft.margin, level_over_looks(found, at, looks)) == SUFFICES
+    margin, looks = draft.verdict.margin, draft.looks
+    return lambda at: decide(found, margin, level_over_looks(found, at, looks)) == SUFFICES
 
 
 def _testable(comparison: Comparison) -> bool:
@@ -466,15 +420,10 @@ def _decided(
 
 
 def _take_back(comparison: Comparison, enough: float, failures: float | None) -> Comparison:
-    """Take back what an interval of means cannot say, for failed seeds and at a ceiling.
+    """Withdraw decisions of an interval that failed seeds or a ceiling invalidate.
 
     A mechanism whose seeds fail more often than the baseline's does not suffice, and is undecided
     while Fisher's exact test at the level of the interval does not show that they do.
-
-    Args:
-        comparison: decided by its interval.
-        enough: value that misses no more than the margin, if the baseline does not; else infinity.
-        failures: largest acceptable rate of failed seeds.
     """
     word, near = comparison.sufficiency, comparison.quality.mean >= enough
     few = len(comparison.pairing.seeds) < MIN_SEEDS and not comparison.of_rows_alone
@@ -504,10 +453,9 @@ def _take_back(comparison: Comparison, enough: float, failures: float | None) ->
 def hopeless(comparison: Comparison, margin: float, most: int) -> bool:
     """Return whether further seeds up to `most` will probably not decide an undecided comparison.
 
-    The chance of a decision at the last look is computed from the seeds there are: the mean over
-    all seeds is Student's t around the present one, and the spread stays. Below `HOPELESS` no
-    further seed is worth its training. Stopping without a verdict makes no verdict more likely to
-    be wrong.
+    The mean over all seeds is Student's t around the present one, and the spread stays; the chance
+    of a decision at the last look is below `HOPELESS`. Stopping without a verdict makes no verdict
+    more likely to be wrong.
     """
     from scipy.special import stdtr
 
@@ -534,7 +482,7 @@ def _claim(drafts: Sequence[_Draft]) -> None:
     p_values = [float(draft.compared[place].estimate.p_value()) for draft, place in tested]
     for (draft, place), p_value in zip(tested, holm(p_values), strict=True):
         comparison = draft.compared[place]
-        word = _word(comparison, p_value, looks_of(draft.results))
+        word = _word(comparison, p_value, draft.looks)
         draft.compared[place] = replace(comparison, p_value=p_value, claim=word)
 
 

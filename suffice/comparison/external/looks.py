@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from suffice.utils.records import encode
 
 
 class NotYetError(ConfigError):
-    """The verdict is asked for between two declared looks; nothing is said and nothing is spent."""
+    """The verdict is asked for between two declared looks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,6 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What was declared, and what was looked at."""
-
     looks: tuple[int, ...]  # numbers of seeds, rising
     asked: str  # metrics, names and margins
     seen: tuple[Look, ...] = ()  # the looks so far
@@ -56,9 +54,8 @@ def check_looks(question: Question) -> None:
 
 def opened(path: Path, every: Sequence[Results]) -> tuple[Plan, int, dict[str, str]]:
     """Return the plan in a file, the seeds there are, and the digests of their scores."""
-    external = every[0].external
-    looks = () if external is None else external.looks
-    asked = "; ".join(f"{r.task} {r.metric} {r.margin:g} {', '.join(_names(r))}" for r in every)
+    looks, names = every[0].external.looks, [name for name, _ in every[0].pairs()]
+    asked = "; ".join(f"{r.task} {r.metric} {r.margin:g} {', '.join(names)}" for r in every)
     plan = Plan(looks=looks, asked=asked)
     if path.exists():
         plan = read_record(Plan, path, advice="Name another file with --state.")
@@ -67,15 +64,15 @@ def opened(path: Path, every: Sequence[Results]) -> tuple[Plan, int, dict[str, s
             f"{path} was begun with looks at {_listed(plan.looks)} seeds of {plan.asked}; ask the "
             "same again, or name another file with --state."
         )
-    counts = {len(r.select(name, 0)) for r in every for name in _names(r)}
+    counts = {len(r.select(name, 0)) for r in every for name in names}
     if len(counts) > 1:
         raise ConfigError("--looks: give every name the same number of seeds.")
     seeds, scores = counts.pop(), _digests(every)
-    had = {look.seeds: look for look in plan.seen}
     for look in plan.seen:
         changed = [key for key, value in look.scores.items() if scores.get(key) != value]
         if changed:
-            again = f"the look at {seeds} seeds was had" if seeds in had else "runs were changed"
+            had = seeds in {look.seeds for look in plan.seen}
+            again = f"the look at {seeds} seeds was had" if had else "runs were changed"
             raise ConfigError(
                 f"{path}: {again}; {changed[0]} has other scores now. A second look at other "
                 "scores would make the intervals wrong: add seeds up to the next declared look."
@@ -97,12 +94,7 @@ def opened(path: Path, every: Sequence[Results]) -> tuple[Plan, int, dict[str, s
 def keep(path: Path, plan: Plan, look: Look) -> None:
     """Write a look to the file; one that was had is there already."""
     if look.seeds not in {seen.seeds for seen in plan.seen}:
-        seen = (*plan.seen, look)
-        write_json(path, encode(asdict(Plan(looks=plan.looks, asked=plan.asked, seen=seen))))
-
-
-def _names(results: Results) -> list[str]:
-    return [name for name, _ in results.pairs()]
+        write_json(path, encode(asdict(replace(plan, seen=(*plan.seen, look)))))
 
 
 def _listed(looks: Sequence[int]) -> str:

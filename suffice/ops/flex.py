@@ -65,13 +65,7 @@ def refuses(call: AttentionCall) -> list[str]:
 def block_mask(
     pattern: Pattern, num_heads: int, queries: int, keys: int, device: torch.device
 ) -> BlockMask:
-    """Return FlexAttention's form of a pattern, the queries last among the keys.
-
-    Example:
-        >>> from suffice.patterns import Causal
-        >>> block_mask(Causal(), 1, 256, 256, torch.device("cpu")).sparsity()
-        25.0
-    """
+    """Return FlexAttention's form of a pattern, the queries last among the keys."""
     from torch.nn.attention.flex_attention import BlockMask
 
     by_head = pattern.of_heads(num_heads) if pattern.heads else (pattern,)

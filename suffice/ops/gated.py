@@ -20,18 +20,7 @@ GATES: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
 
 
 def gated(gate: Tensor, up: Tensor, name: str) -> Tensor:
-    """Return act(gate) * up, in one kernel on a CPU where no gradient is recorded.
-
-    Args:
-        gate: input of the activation, of any shape.
-        up: what it multiplies, of the same shape.
-        name: one of `GATES`.
-
-    Example:
-        >>> import torch
-        >>> gated(torch.tensor([0.0, 1.0]), torch.tensor([5.0, 2.0]), "swiglu")
-        tensor([0.0000, 1.4621])
-    """
+    """Return act(gate) * up for a `name` of `GATES`, in one kernel on a CPU without gradients."""
     activation, number = GATES[name]
     # gradients of the kernel's gradients do not exist
     if stock.keeps_no_gradient(gate, up) and stock.suits(gate, up):

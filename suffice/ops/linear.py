@@ -71,11 +71,7 @@ def multiplier(module: nn.Module, rows: int, *, device: str, learning: bool) -> 
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W^T + b.
-
-    Shapes:
-        x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
-    """
+    """Return x W^T + b: x [..., inputs], weight [outputs, inputs], bias [outputs]."""
     few = not torch.compiler.is_compiling() and 0 < x.numel() <= MAX_FEW_ROWS * weight.shape[1]
     if few and (threads := _native_threads(x, weight, bias)):
         return multiply(structure_of(weight, bias), x, threads)
@@ -108,11 +104,7 @@ def threads_of(rows: int) -> int:
 
 @lru_cache(maxsize=8)
 def threads_of_few_rows(most: int, rows: int = 1) -> int:
-    """Return with how many threads our product of rows is faster than torch's, 0 if it is not.
-
-    Weights are read from memory once for each product: what counts is who reads faster here, and
-    who multiplies without copying the weights first.
-    """
+    """Return the threads with which our product of few rows beats torch's; 0 if none does."""
     numbers = partial(torch.ones, dtype=torch.float32, device="cpu")
     weights = numbers(24, 1536, 1024).unbind()  # more than a cache holds
     x = numbers(rows, 1024)

@@ -42,24 +42,16 @@ Run = Callable[[Tensor, Tensor, Tensor, MaskInputs, AttentionCall, Parts], Tenso
 
 @dataclass(frozen=True)
 class Op:
-    """One way to compute an attention.
+    """One way to compute an attention."""
 
-    Args:
-        name: value of `impl` that selects it.
-        about: a description for explain().
-        run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], masks, call, parts) -> out
-            [B, H, T, E]; keys and values that no query may see are finite (`MaskInputs.clean`).
-        refuses: call -> why this op cannot compute it, a sentence each; empty = it can.
-        masks_nonfinite: True if the op itself keeps masked NaN and Inf out of its outputs.
-        trains: False if it has no gradients, and refuses to run where they are recorded.
-    """
-
-    name: str
-    about: str
+    name: str  # value of `impl` that selects it
+    about: str  # description for explain()
+    # (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], ...) -> [B, H, T, E]; hidden k, v are finite
     run: Run
+    # reasons why it cannot compute a call, a sentence each
     refuses: Callable[[AttentionCall], list[str]]
-    masks_nonfinite: bool = False
-    trains: bool = True
+    masks_nonfinite: bool = False  # whether it keeps masked NaN and Inf out of its outputs itself
+    trains: bool = True  # False: without gradients; it refuses to run where they are recorded
 
     def __call__(
         self,
@@ -119,13 +111,7 @@ def refuses_kernel(call: AttentionCall, *, sink: bool = False, cap: bool = False
 
 
 def with_sinks(out: Tensor, logs: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return outputs and the logarithms of total weights with a logit of each head in the total.
-
-    Args:
-        out: [B, H, T, E], changed in place.
-        logs: [B, H, T].
-        sinks: [H].
-    """
+    """Return outputs [B, H, T, E], in place, and logs [B, H, T] with the sinks [H] added."""
     total = torch.logaddexp(logs, sinks.to(logs.dtype)[None, :, None])
     share = (logs - total).exp()
     return out.mul_(share.to(out.dtype)[..., None]), total
@@ -170,13 +156,11 @@ Slopes = Callable[..., tuple[Tensor | None, ...]]
 def register_attention(
     forward: CustomOpDef, backward: CustomOpDef, slopes: Slopes = lambda *_: ()
 ) -> None:
-    """Give two operators their shapes, and the first one its gradients by the second.
+    """Register shapes of two operators, and the second as the gradient of the first.
 
-    Args:
-        forward: (q, k, v, *tensors or None, *settings) -> outputs [B, H, T, E], totals [B, H, T].
-        backward: (gradient of the outputs, q, k, v, outputs, totals, *tensors, *settings) ->
-            gradients of q, k and v.
-        slopes: (gradient of the outputs, outputs, totals, *tensors) -> gradients of the tensors.
+    `forward`: (q, k, v, *tensors or None, *settings) -> outputs [B, H, T, E], totals [B, H, T].
+    `backward`: (gradient of the outputs, q, k, v, outputs, totals, *tensors, *settings) ->
+    gradients of q, k and v; `slopes`: (that gradient, outputs, totals, *tensors) -> of the tensors.
     """
 
     @forward.register_fake

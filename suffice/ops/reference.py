@@ -30,13 +30,7 @@ def divisor(totals: Tensor, floor: float) -> Tensor:
 
 
 def warn_of_vanished(totals: Tensor, seen: Tensor | None, floor: float = 0.0) -> None:
-    """Warn on a CPU if the weights of a query are no longer those of the formula.
-
-    Args:
-        totals: sums of a query's products with all keys that it sees, of any shape.
-        seen: bool, broadcasts to `totals`, True where a query sees a key; None: everywhere.
-        floor: lower bound of the features; with one, the kernel says what happens.
-    """
+    """Warn on a CPU if the sums `totals` of weights vanish at queries that see a key (`seen`)."""
     if floor or not totals.is_cpu or not totals.numel():
         return
     numbers = torch.finfo(totals.dtype)

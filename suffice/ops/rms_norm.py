@@ -23,13 +23,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, gate: Tensor | None = None) 
     """Return x scaled to a mean square of 1 over its last axis, times w, in the dtype of x.
 
     A gate multiplies the result by silu(gate).
-
-    Shapes:
-        x, gate: [..., M]; weight: [M] -> [..., M]
-
-    Example:
-        >>> rms_norm(torch.tensor([1.0, -7.0]), torch.tensor([1.0, 2.0]), 1e-5)
-        tensor([ 0.2000, -2.8000])
     """
     if _in_one_kernel(x, weight, gate):
         order = stock.UNGATED if gate is None else stock.GATE_LAST

@@ -38,13 +38,10 @@ class SumInputs(NamedTuple):
 
 
 class Stabilizers(NamedTuple):
-    """The exponents that sums at some positions are relative to, and their documents.
+    """The exponents [N, B, G or 1, C] that sums are relative to, and their documents."""
 
-    Both are [N, B, G or 1, C] or a part of that; None: keys have no scales, there is one document.
-    """
-
-    steps: Tensor | None
-    documents: Tensor | None
+    steps: Tensor | None  # None: keys have no scales
+    documents: Tensor | None  # None: there is one
 
     def at(self, *index: slice | int | None) -> Stabilizers:
         """Return the stabilizers at an index."""
@@ -77,13 +74,10 @@ class Stabilizers(NamedTuple):
 
 
 class State(NamedTuple):
-    """Sums [B, G, F, columns] over the keys so far of the last position's document.
-
-    They are relative to `stabilizer`, that of the last position.
-    """
+    """Sums [B, G, F, columns] over the keys so far of the last position's document."""
 
     sums: Tensor
-    stabilizer: Stabilizers
+    stabilizer: Stabilizers  # that of the last position
 
     def copied(self) -> State:
         """Return a contiguous copy."""
@@ -195,12 +189,8 @@ def _factors(
 ) -> tuple[Factors, Stabilizers]:
     """Return the factors of some chunks and the stabilizers of their ends, [N, B, G or 1, 1].
 
-    Args:
-        logs: [N, B, G, C], logarithms of the keys' scales.
-        valid: bool [N, B, 1, C], False = a masked key.
-        documents: int [N, B, 1, C], which rise along a row.
-        before: stabilizers of the last position before, [1, B, G or 1, 1].
-        pairs: whether those of pairs within a chunk are needed.
+    logs are [N, B, G, C], valid [N, B, 1, C], documents int [N, B, 1, C] that rise along a row,
+    before [1, B, G or 1, 1]; `pairs`: whether pairs within a chunk need factors.
     """
     stabilizers = Stabilizers(_steps(logs, valid, documents, before), documents)
     key = None
@@ -261,10 +251,7 @@ def query(part: Features, state: State) -> Tensor:
 def scan(
     part: Features, before: State | None, chunks: Chunks, *, last: bool
 ) -> tuple[Tensor, State | None]:
-    """Return the sums [M, rows, columns] of queries that see keys up to their own, and the state.
-
-    With `last` no piece follows, and the state is None.
-    """
+    """Return the sums [M, rows, columns] of keys up to each query, and the state unless `last`."""
     pairs = torch.bmm(part.queries, part.keys.transpose(1, 2))
     sums = torch.bmm(chunks.causal(pairs, part.factors.pairs), part.values)
     after = _states(part, before, chunks, chunks.number - last)
@@ -379,10 +366,9 @@ def _through_states(
     of_read: Sequence[Tensor],
     of_state: Tensor | None,
 ) -> Gradients:
-    """Add the gradients that keys and values of each chunk get through later states, in place.
+    """Add in place the gradients that each chunk's keys and values get through later states.
 
-    `of_read`: gradients of the states that the last chunks read; `of_state`: of the state after
-    the last chunk; None: nothing uses it.
+    `of_read` are those of the states that the last chunks read, `of_state` of the final one.
     """
     of_added = []  # gradient of each chunk's own sums, the last one first
     decay = part.factors.decay

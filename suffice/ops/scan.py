@@ -82,14 +82,8 @@ def stream(
 ) -> tuple[Tensor, State]:
     """Return the outputs of new positions that see themselves and all before, and the state after.
 
-    Args:
-        q: [B, H, T, D].
-        k: [B, G, T, D].
-        v: [B, G, T, E].
-        valid: bool [B, T], False = padding, which leaves the state as it is; None: all are real.
-        call: description of the layer's attention.
-        features: phi.
-        before: the state before them; None: they are the first.
+    q is [B, H, T, D], k [B, G, T, D], v [B, G, T, E], valid bool [B, T]; padding leaves the state
+    as it is.
     """
     with torch.autocast(q.device.type, enabled=False):
         length = q.shape[2]
@@ -370,8 +364,7 @@ def _step_backward(
 ) -> tuple[list[Tensor | None], Tensor | None, list[Tensor]]:
     """Return the gradients of a step's q, k and v, of the state before, and of learned parameters.
 
-    `grad` [B, H, L, E] is that of the step's outputs `out`, None: it has no queries; `of_state`
-    that of the state after the step.
+    `grad` [B, H, L, E] is that of its outputs, `of_state` that of the state after it.
     """
     leaves = [None if x is None else x.detach().requires_grad_() for x in inputs[:2]]
     with torch.enable_grad():

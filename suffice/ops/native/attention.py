@@ -150,10 +150,7 @@ SparsityPattern = KeyRange | Lists
 
 
 def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
-    """Return how many keys before and after its own a query sees; None: all of them.
-
-    Returns None instead of the pair if the pattern is not a band, or has sinks.
-    """
+    """Return how many keys before and after its own a query sees, None: all; None if not a band."""
     return _band(pattern) if torch.compiler.is_compiling() else _cached_band(pattern)
 
 

@@ -47,15 +47,7 @@ def why_not_sinks(memory: Memory, window: int | None, sinks: int) -> str:
 
 
 class CacheDescriptor:
-    """The structure of one layer's cache, updated from one position to the next.
-
-    Args:
-        kv_cache: the structure that is filled in.
-        memory: KV-cache policy of the layer.
-        window: positions that the layer's pattern sees; None: all.
-        width: features of a value's head.
-        sinks: first positions that the pattern sees besides its window, see `why_not_sinks`.
-    """
+    """The structure of one layer's cache, updated from one position to the next."""
 
     def __init__(
         self,
@@ -152,10 +144,7 @@ def _point_at(span: native.Span, name: str, tensor: Tensor) -> None:
 
 
 class MixingDescriptor:
-    """The structure of one layer's mixing, updated from one position to the next.
-
-    `weight` and `bias` are those of `mixing`, contiguous in float32.
-    """
+    """The structure of one layer's mixing with float32 weights, updated at each position."""
 
     def __init__(
         self, mix: native.Mixing, mixing: ValueMap, weight: Tensor, bias: Tensor | None

@@ -185,10 +185,7 @@ def _decode_cached(
     cap: float,
     padding: Tensor | None = None,
 ) -> tuple[Tensor, bool]:
-    """Return the same for a cache of `groups` heads.
-
-    `padding`: int64 [B], padded positions at the beginning of each row; None: 0.
-    """
+    """Return the same for a cache of `groups` heads; `padding` int64 [B] begins each row."""
     batch, heads, queries, width = q.shape
     if q.dtype is not torch.float32 or not q.is_contiguous():
         q = q.to(torch.float32).contiguous()

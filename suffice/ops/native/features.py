@@ -171,10 +171,7 @@ def _scan(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs [B, H, T, E] and the sums [B, H, T] of their weights.
-
-    Arguments as of `_Sums`.
-    """
+    """Return the outputs [B, H, T, E] and the sums [B, H, T] of their weights; see `_Sums`."""
     return forward(*map(dense_rows, (q, k, v)), _Sums.of(omega, valid, documents, causal, scale))
 
 

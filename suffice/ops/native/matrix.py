@@ -26,25 +26,17 @@ MAX_GROUP = 1 << 15  # inputs with one scale, whose products add up within 32 bi
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """A matrix in 8 or 4 bits a number.
+    """A matrix in 8 or 4 bits a number: a weight is (code - zero) * scale, zero 128 or 8.
 
-    A weight is (code - zero) * scale, zero 128 or 8. Sixteen outputs form a panel; the last one is
-    padded with zeros.
-
-    Args:
-        bits: bits of a code, 8 or 4.
-        shape: (N, K).
-        group: inputs with one scale.
-        codes: uint8 [P, K / 4 or K / 8, 64]: in a piece four inputs of sixteen outputs, or eight,
-            the first four in the low halves.
-        scales: float16 [P, C, 16].
+    Sixteen outputs form a panel; the last one is padded with zeros.
     """
 
-    bits: int
-    shape: tuple[int, int]
-    group: int
+    bits: int  # 8 or 4
+    shape: tuple[int, int]  # (N, K)
+    group: int  # inputs with one scale
+    # uint8 [P, K / 4 or K / 8, 64]: four inputs of sixteen outputs, or eight, low halves first
     codes: Tensor
-    scales: Tensor
+    scales: Tensor  # float16 [P, C, 16]
 
     def __post_init__(self) -> None:
         outputs, inputs = self.shape
@@ -222,10 +214,7 @@ def by_torch(
 def structure_of_parts(
     numbers: Tensor, scales: Tensor | None, bias: Tensor | None, bits: int, outputs: int
 ) -> native.Matrix:
-    """Return the structure of a packed matrix, of codes, or of halves where there are no scales.
-
-    Raises as `structure_of`, and ShapeError if numbers and scales do not belong together.
-    """
+    """Return the structure of a packed matrix, or of one in half precision without scales."""
     if scales is None:
         if len(numbers) != outputs:
             raise ShapeError(f"a matrix of {len(numbers)} outputs is read as one of {outputs}.")

@@ -82,8 +82,7 @@ def norm(
 ) -> Tensor:
     """Return x / sqrt(mean(x^2) + eps) (weight + offset), and silu(gate) in its `order`.
 
-    Shapes:
-        x, gate: [..., N]; weight: [N]; means go over groups of `width`, N unless given.
+    x and gate are [..., N], weight [N]; means are over groups of `width`, N unless given.
     """
     if gate is None and x.dim() == 4 and x.stride(1) < x.stride(2):  # heads before positions
         turned = norm(x.transpose(1, 2), weight, eps=eps, offset=offset, width=width)

@@ -98,15 +98,8 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs [B, H, T, D] and the logarithms [B, H, T] of the rows' total weights.
 
-    Args:
-        q: [B, H, T, D]
-        k: [B, G, S, D]
-        v: [B, G, S, D]
-        valid: bool [B, S], False = a hidden key.
-        numbers: int [B, T], documents of self-attention; -1 = padding.
-        pattern: the pattern as JSON.
-        position: the position as JSON.
-        scale: factor of the products.
+    valid is bool [B, S], numbers int [B, T] the documents (-1 = padding); the pattern and the
+    position are JSON.
     """
     axes = value_of(Pattern, pattern), value_of(Position, position), scale
     return _compute(q, k, v, valid, numbers, *axes)
@@ -201,11 +194,7 @@ class DocumentRows:
 
     @classmethod
     def of(cls, numbers: Tensor) -> DocumentRows:
-        """Return the documents of rows, their tokens apart by nothing but padding.
-
-        Args:
-            numbers: int [B, T], equal for the tokens of a document, -1 = padding.
-        """
+        """Return the documents int [B, T], -1 = padding, apart by nothing but padding."""
         batch, length = numbers.shape
         row = torch.arange(batch, device=numbers.device)[:, None] * (length + 1)
         places = (numbers >= 0).flatten().nonzero().flatten()

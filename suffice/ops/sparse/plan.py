@@ -47,10 +47,7 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=64)
 def cut(pattern: Pattern, queries: int, keys: int, speed: float = FORWARD) -> Cut:
-    """Return the tiles of a pattern whose heads are alike, the queries last among the keys.
-
-    `speed` is that of tall tiles, FORWARD or BACKWARD.
-    """
+    """Return the tiles of a pattern whose heads are alike; `speed` is FORWARD or BACKWARD."""
     with torch.inference_mode(False), torch.device("cpu"):
         parts = _parts(pattern, queries, keys, speed)
         covered = torch.zeros(queries, dtype=torch.bool)

@@ -145,10 +145,9 @@ class Grid:
         allowed: Allowed,
         remaining: Tensor | None = None,
     ) -> list[TileSet]:
-        """Return tiles of grid indices with their masks, moved to the whole sequence.
+        """Return tiles of grid indices and shared masks, moved to the whole sequence.
 
-        Equal tiles share a mask. `remaining`: bool [tiles, r or 1, c], False = a pair that another
-        part has.
+        `remaining`: bool [tiles, r or 1, c], False = a pair that another part has.
         """
         queries, keys = self._move(queries, self.q_start), self._move(keys, self.k_start)
         at_once = max(1, PAIRS_AT_ONCE // (queries.count * keys.count))

@@ -24,10 +24,7 @@ def draw_shifts(count: int, generator: torch.Generator) -> Tensor:
 
 
 def shift(images: Tensor, shifts: Tensor) -> Tensor:
-    """Move each image by -1, 0 or 1 pixels down and right, and fill with zeros.
-
-    Shapes:
-        images: [B, C, H, W], before they are normalised; shifts: int64 [B, 2] -> [B, C, H, W]
+    """Move images [B, C, H, W] by -1, 0 or 1 pixels, shifts int64 [B, 2], filled with zeros.
 
     Example:
         >>> shift(torch.tensor([[[[1, 2], [3, 4]]]]), torch.tensor([[1, 0]])).tolist()
@@ -51,20 +48,11 @@ def draw_affine(count: int, generator: torch.Generator) -> Tensor:
 
 
 def affine(images: Tensor, draws: Tensor) -> Tensor:
-    """Flip half of the images from left to right, rotate and zoom each a little.
+    """Flip half of the images [B, C, H, W] from left to right, rotate and zoom each a little.
 
     Rotated by up to 0.02 of a full turn and zoomed by up to a fifth, in or out, of height and of
     width separately. The three are one affine map, so each image is sampled once, bilinearly; the
     image is mirrored at its border.
-
-    Shapes:
-        images: [B, C, H, W], before they are normalised; draws: of `draw_affine`
-        -> float32 [B, C, H, W]
-
-    Example:
-        >>> image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
-        >>> affine(image, torch.tensor([[-0.5, 0.0, 0.0, 0.0]]))[0, 0].round().tolist()
-        [[2.0, 1.0], [4.0, 3.0]]
     """
     height, width = images.shape[2:]
     side = torch.where(draws[:, 0] < 0.0, -1.0, 1.0)

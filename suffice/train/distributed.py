@@ -187,11 +187,7 @@ class LostError(StateError):
 
 
 def together(group: Processes, work: Callable[[], T]) -> T:
-    """Do the work on every process; if it fails on any, it fails on all.
-
-    The work must not wait for other processes itself.
-
-    """
+    """Do the work, which must not wait for others, on every process; one failure fails all."""
     if group.world_size == 1:
         return work()
     try:

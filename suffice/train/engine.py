@@ -52,16 +52,13 @@ class Interrupted(KeyboardInterrupt):  # noqa: N818 - the family of KeyboardInte
 
 
 class Interrupts:
-    """Whether Ctrl-C was pressed; a second press interrupts at once.
-
-    torchrun sends its processes the signal more than once and kills those that take too long, so
-    there every signal after the first is ignored.
-    """
+    """Whether Ctrl-C was pressed; a second press interrupts at once, except under torchrun."""
 
     pressed: bool = False
 
     def notice(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's own
         """Remember the first signal; raise KeyboardInterrupt at the second."""
+        # torchrun sends the signal more than once and kills processes that take too long
         if self.pressed and not dist.is_torchelastic_launched():
             raise KeyboardInterrupt("interrupted twice; what was not saved is lost.")
         self.pressed = True
@@ -69,12 +66,9 @@ class Interrupts:
 
 @contextlib.contextmanager
 def catching_interrupts() -> Iterator[Interrupts]:
-    """Note Ctrl-C during the block instead of raising; restore the earlier handler afterwards.
-
-    Python delivers signals to the main thread: in any other, nothing is installed.
-    """
+    """Note Ctrl-C during the block instead of raising; does nothing outside the main thread."""
     interrupts = Interrupts()
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():  # which gets all signals
         yield interrupts
         return
     before = signal.signal(signal.SIGINT, interrupts.notice)
@@ -162,10 +156,7 @@ class TrainingEngine(ABC):
 
     @abstractmethod
     def measure(self, loss: float, count: float) -> Any:
-        """Return the record of a validation, given the totals since the last one.
-
-        Its `validation_loss` decides which weights are the best.
-        """
+        """Return the record of a validation; its `validation_loss` decides on the best weights."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -231,10 +222,7 @@ class TrainingEngine(ABC):
         fill(self.result, self.state.best)
 
     def _agree(self) -> tuple[bool, bool]:
-        """Return, on every process alike: was Ctrl-C pressed, is a checkpoint due.
-
-        Clocks differ between processes: one that is late is enough, and time used is their mean.
-        """
+        """Return, on every process alike: was Ctrl-C pressed, is a checkpoint due on any clock."""
         overdue = time.monotonic() - self._saved >= self.save_every
         signs = [self._interrupts.pressed, overdue, self.elapsed()]
         agreed = self.processes.sum(torch.tensor(signs, dtype=torch.float64)).tolist()

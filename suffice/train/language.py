@@ -51,19 +51,12 @@ __all__ = [
 
 
 class Batch(NamedTuple):
-    """Rows of tokens and what follows them.
+    """Rows of tokens and what follows them."""
 
-    Args:
-        tokens: int64 [B, T], what the model reads.
-        targets: int64 [B, T], the token that follows each; IGNORE_INDEX where there is no target.
-        valid: bool [B, T], True = a real token; None if all are.
-        segments: int64 [B, T], runs of equal numbers are documents; None for one document.
-    """
-
-    tokens: Tensor
-    targets: Tensor
-    valid: Tensor | None = None
-    segments: Tensor | None = None
+    tokens: Tensor  # int64 [B, T], read by the model
+    targets: Tensor  # int64 [B, T], the token after each; IGNORE_INDEX: none
+    valid: Tensor | None = None  # bool [B, T], True = a real token; None: all
+    segments: Tensor | None = None  # int64 [B, T], runs of equal numbers are documents; None: one
 
     @property
     def num_targets(self) -> int:
@@ -76,11 +69,7 @@ class Batch(NamedTuple):
 
 
 class ObjectiveSource(Protocol):
-    """Gives the rows to learn from.
-
-    Attributes:
-        facts: identify the source in a checkpoint; JSON.
-    """
+    """A source of rows; `facts`, JSON, identify it in a checkpoint."""
 
     facts: dict[str, object]
 
@@ -128,11 +117,7 @@ def facts_of(file: TokenFile) -> dict[str, object]:
 
 
 class Objective(Protocol):
-    """Computes the loss that a training minimises.
-
-    Attributes:
-        facts: identify the objective in a checkpoint; JSON, empty for cross-entropy.
-    """
+    """The loss that a training minimises; `facts`, JSON, identify it, empty for cross-entropy."""
 
     facts: Mapping[str, object]
 
@@ -175,14 +160,8 @@ def evaluate_lm(
 ) -> float:
     """Return the mean loss over the targets of a text, in nats, shared between the processes.
 
-    Windows follow each other and overlap by one token, so each token but the first is predicted
-    once, from those before it in its window. The model is moved to the device; its training flags
-    are the same afterwards.
-
-    Args:
-        length: tokens of a window; a shorter text is one window.
-        batches: number of batches, spread evenly over the text; None reads all of it.
-        separate: whether documents that share a window are kept apart.
+    Windows overlap by one token, so each token but the first is predicted once. `batches` are
+    spread evenly over the text; None reads all. The model moves to the device.
     """
     processes, place = current(), resolve_device(device)
     model.to(place)
@@ -222,8 +201,8 @@ def _process_spans(
 ) -> Iterator[tuple[Span, bool]]:
     """Yield this process's batches and whether each counts.
 
-    Processes that hold parts of one model must call it equally often: one that is short of a batch
-    computes another that does not count.
+    Processes that hold parts of one model call it equally often; one that is short of a batch
+    repeats one.
     """
     start, stop = processes.share(len(spans))
     yield from ((span, True) for span in spans[start:stop])
@@ -308,31 +287,20 @@ def fit_lm(
 ) -> LMRun:
     """Train a language model; it holds the weights of the lowest validation loss afterwards.
 
-    The loss is the mean over the targets of the global batch: cross-entropy, unless an objective
+    The loss is the mean over the targets of the global batch: cross-entropy, unless an `objective`
     is given. Weights are chosen by cross-entropy on the validation text in either case. The rows
     are pure functions of (seed, step); the global random state of torch, used by dropout, is seeded
     from `seed` here. Initialising the model is the caller's. Micro-batches and several processes
-    give the result of one within rounding (dropout draws again for each micro-batch). Where
-    `training.shard` cuts the weights between processes, that is done to a copy: the model stays
-    where it is, whole, and is filled with the best weights whenever there are better ones.
+    give the result of one within rounding (dropout draws again for each micro-batch). With
+    `training.shard` a copy is cut between processes, and the model gets the best weights, whole.
 
     Ctrl-C lets the step in progress finish, writes the checkpoint and raises Interrupted; a second
     one interrupts at once. A resumed run ends with the very weights and history (but for seconds)
     of one that was never interrupted. Arguments and errors that are not listed are those of `fit`.
 
-    Args:
-        model: module called as model(tokens, valid=..., segments=...) -> logits [B, T, V], with the
-            marks that the rows have; moved to the device, its training flags are the same after.
-        train: training text.
-        checkpoint: file for the state of the training, visible to every process; it is replaced
-            unless `resume`. Sharded weights are in a folder next to it, and any number of processes
-            goes on from either, sharded or not. None writes nothing.
-        log: file for lines of JSON; only the first process writes.
-        tensorboard: folder for the same numbers as TensorBoard's events; only the first process
-            writes.
-        amount: size of the validation text, for losses in bits.
-        keep: function called by the first process whenever the model's weights are the best so far.
-        objective: objective to minimise; None uses cross-entropy.
+    `checkpoint` is a file that every process sees, replaced unless `resume`; sharded weights are in
+    a folder next to it, and any number of processes resumes either. The first process writes `log`
+    (JSON lines) and `tensorboard`, and calls `keep` whenever the weights are the best so far.
     """
     check_checkpoint(checkpoint, resume=resume)
     processes, place = current(), resolve_device(device)
@@ -555,12 +523,7 @@ def micro_batch_shares(
 ) -> list[tuple[int, int, int, int]]:
     """Return this process's rows of each micro-batch: (start, stop, first row, rows in all).
 
-    Both a micro-batch and a process's part of it are contiguous, so that a mask of dropout drawn
-    for a micro-batch is that of one process.
-
-    Example:
-        >>> micro_batch_shares(5, 2, Processes(1, 2))
-        [(1, 2, 1, 2), (3, 5, 1, 3)]
+    Both are contiguous: a mask of dropout drawn for a micro-batch is that of one process.
     """
     shares = []
     for number in range(accumulate):
@@ -584,11 +547,7 @@ def gradient_checkpointing(model: nn.Module, enabled: bool) -> Iterator[None]:
 
 
 class Log:
-    """Appends records to a file of JSON lines and to a folder of TensorBoard; None writes none.
-
-    A resumed run continues at its checkpoint's step: later lines and events are removed, and 0
-    begins a new log.
-    """
+    """Appends records to a JSON lines file and a TensorBoard folder, from a checkpoint's step."""
 
     def __init__(self, path: Path | None, tensorboard: Path | None = None, *, step: int) -> None:
         self._path, self._events = path, None

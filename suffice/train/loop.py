@@ -183,11 +183,8 @@ class LabelledInputs(NamedTuple):
 class Batches:
     """The training batches of every epoch, a pure function of (data, batch size, seed, epoch).
 
-    A split of up to `MAX_DEVICE_BYTES` bytes moves to the device once, a larger one batch by batch.
-    The last batch is smaller when the rows do not divide.
-
-    With `by_length`, for a model to which padding makes no difference, texts of similar length
-    share a batch, which ends where its longest does; the batches come in random order.
+    Up to `MAX_DEVICE_BYTES` move to the device once. With `by_length`, for a model to which padding
+    makes no difference, texts of similar length share a batch; the batches come in random order.
     """
 
     def __init__(

@@ -67,12 +67,9 @@ class Optimiser:
 def build(model: nn.Module, training: OptimiserSettings) -> Optimiser:
     """Return the optimiser over the parameters that learn.
 
-    "adamw" is a fused AdamW. "muon" steps the matrices inside the blocks by Muon, whose update has
-    the size of an AdamW update, so that the learning rate means the same; all else (embeddings, the
-    head, vectors, tensors of three dimensions) is stepped by AdamW.
-
-    Tensors with two or more dimensions (weights, embeddings, alignments) are decayed; vectors and
-    scalars (biases, norms) are not.
+    "muon" steps the matrices inside the blocks by Muon, whose update has the size of an AdamW
+    update, so that the learning rate means the same; all else is stepped by fused AdamW.
+    Tensors of two or more dimensions are decayed; vectors and scalars are not.
     """
     check_optimiser(training.optimiser)
     learned = [p for p in model.parameters() if p.requires_grad]
@@ -175,10 +172,6 @@ def schedule_factor(step: float, *, total: int, warmup: float, schedule: str) ->
 
     The first `round(warmup * total)` steps rise linearly and the last of them reaches 1; the
     schedule then runs over the others, so a cosine would reach 0 at the step after the last.
-
-    Example:
-        >>> [schedule_factor(s, total=4, warmup=0.5, schedule="cosine") for s in range(4)]
-        [0.5, 1.0, 1.0, 0.5]
     """
     rising = round(warmup * total)
     if step < rising:

@@ -43,19 +43,12 @@ def cross_entropy(
 
 
 class ModelInputs(NamedTuple):
-    """The tensors a model is called with.
+    """The tensors a model is called with."""
 
-    Args:
-        inputs: images [B, C, H, W] or tokens [B, T].
-        valid: bool [B, T] for tokens, or None.
-        source: tokens [B, S] of the text to translate, or None.
-        source_valid: bool [B, S], or None.
-    """
-
-    inputs: Tensor
-    valid: Tensor | None = None
-    source: Tensor | None = None
-    source_valid: Tensor | None = None
+    inputs: Tensor  # images [B, C, H, W] or tokens [B, T]
+    valid: Tensor | None = None  # bool [B, T], of tokens
+    source: Tensor | None = None  # tokens [B, S] of the text to translate
+    source_valid: Tensor | None = None  # bool [B, S]
 
     @classmethod
     def of(cls, split: Split) -> ModelInputs:

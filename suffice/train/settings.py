@@ -88,54 +88,31 @@ class Training:
 class LMTraining:
     """The settings of the optimiser, of its schedule, of the batches and of when to validate.
 
-    Those that are not listed mean what they mean in `Training`.
-
-    Args:
-        steps: optimiser steps, >= 1.
-        batch_size: rows of a step, over all micro-batches and processes together, >= 1.
-        length: tokens that a row reads, >= 1.
-        learning_rate: the rate after the warm-up, > 0.
-        min_learning_rate: final learning rate of the cosine schedule, from 0 to learning_rate.
-        warmup: steps during which the rate rises linearly, from 0 to below steps.
-        accumulate: micro-batches that a step's rows are computed in, one after another, >= 1. The
-            loss is the mean over the targets of all of them, however many each has.
-        evaluate_every: steps between two validations; one follows the last step, too.
-        evaluation_batches: number of validation batches of batch_size rows, spread evenly over the
-            validation text; None reads all of it.
-        checkpointing: recompute the inside of a block in the backward pass instead of keeping it;
-            the result is the same, with less memory and about a third more time.
-        shard: cut the weights, gradients and moments between the processes that torchrun started
-            (FSDP2) instead of giving each all of them (DDP); the result is the same within
-            rounding, with less memory and more exchange. One process holds all.
-        documents: whether documents that share a row attend to each other, as nanoGPT's do
-            ("joined"), or not ("separate"): then the first token of one is not predicted from the
-            one before.
-        max_minutes: minutes of training over all sessions; the run ends when they are used up. The
-            learning rate follows the time if that is further along than the steps, so that it is
-            lowest when the run ends. Such a run depends on the machine's speed.
-
-    Example:
-        >>> LMTraining(steps=10, batch_size=4, length=0, learning_rate=-1.0)
-        Traceback (most recent call last):
-        suffice.errors.ConfigError: length=0; give an integer >= 1. learning_rate=-1.0; give a ...
+    Fields without a comment are those of `Training`.
     """
 
-    steps: int
-    batch_size: int
-    length: int
-    learning_rate: float
-    min_learning_rate: float = 0.0
-    warmup: int = 0
+    steps: int  # optimiser steps
+    batch_size: int  # rows of a step, over all micro-batches and processes together
+    length: int  # tokens that a row reads
+    learning_rate: float  # after the warm-up
+    min_learning_rate: float = 0.0  # final rate of the cosine schedule
+    warmup: int = 0  # steps during which the rate rises linearly
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float | None = 1.0
+    # micro-batches of a step, one after another; the loss is over the targets of all
     accumulate: int = 1
-    evaluate_every: int = 250
+    evaluate_every: int = 250  # steps between two validations; one follows the last step, too
+    # spread evenly over the validation text; None reads all of it
     evaluation_batches: int | None = None
     dtype: str = "float32"
+    # recompute blocks in the backward pass: less memory, a third more time
     checkpointing: bool = False
+    # cut weights, gradients and moments between processes (FSDP2), instead of DDP
     shard: bool = False
+    # of one row: "joined" attend to each other, as nanoGPT's do, "separate" do not
     documents: str = "joined"
+    # over all sessions; the rate follows the time where that is further than the steps
     max_minutes: float | None = None
     optimiser: str = ADAMW
 
@@ -181,14 +158,7 @@ class LMTraining:
         return self.documents == "separate"
 
     def rate(self, step: int, time_used: float = 0.0) -> float:
-        """Return the learning rate of a step, counted from 0.
-
-        Example:
-            >>> sizes = dict(steps=4, batch_size=1, length=1, warmup=2)
-            >>> training = LMTraining(**sizes, learning_rate=1.0, min_learning_rate=0.2)
-            >>> [round(training.rate(step), 3) for step in range(4)]
-            [0.5, 1.0, 1.0, 0.6]
-        """
+        """Return the learning rate of a step, counted from 0."""
         warmup = self.warmup / self.steps
         rising = step < self.warmup
         at = step if rising else max(step, time_used * self.steps)
@@ -214,8 +184,7 @@ def out_of_range(
 ) -> list[str]:
     """Return a sentence for each setting that is out of range; None is in any range.
 
-    `counts` are integers from 1, `positive` numbers above 0, `fractions` from 0 to below 1. AdamW's
-    own settings are checked too.
+    `counts` are integers from 1, `positive` numbers above 0, `fractions` from 0 to below 1.
     """
     values = {name: value for name, value in vars(training).items() if value is not None}
     wrong = [f"{n}={values[n]}; give an integer >= 1." for n in counts if values.get(n, 1) < 1]
@@ -235,12 +204,7 @@ def out_of_range(
 def derive(purpose: str, seed: int, epoch: int = 0) -> int:
     """Return a seed for one purpose; equal arguments give equal seeds, others unrelated ones.
 
-    Torch's CPU generator keeps the low 32 bits of a seed only, so sums and shifts of (seed, epoch)
-    would collide; a digest does not.
-
-    Example:
-        >>> derive("order", 1, 2) == derive("order", 1, 2), derive("order", 2, 1) != derive("x", 2)
-        (True, True)
+    A digest: torch's CPU generator keeps the low 32 bits alone, so sums and shifts would collide.
     """
     text = f"{purpose}/{seed}/{epoch}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little")

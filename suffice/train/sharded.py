@@ -141,10 +141,7 @@ def remove_others(path: Path, number: int | None) -> None:
 
 
 def read(path: Path, facts: Mapping[str, Any], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors that a checkpoint has in its folder, cut as the expected ones are.
-
-    All processes must call it if any is cut. Without a folder in the metadata there are none.
-    """
+    """Return the tensors of a checkpoint's folder, cut as expected; all processes call it."""
     if FACT not in facts:
         return {}
     import torch.distributed.checkpoint as dcp

@@ -30,10 +30,7 @@ S = TypeVar("S", bound="TrainingState")
 
 @dataclass(kw_only=True)
 class TrainingState(ABC):
-    """A training between two steps; every field but `identity` changes as it goes on.
-
-    A kind of training adds its counters as fields.
-    """
+    """A training between two steps; `identity` stays, and a kind of training adds counters."""
 
     CONTENT: ClassVar[str]  # which kind of checkpoint this is
     RECORD: ClassVar[type]  # of the history

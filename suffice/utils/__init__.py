@@ -11,15 +11,7 @@ from typing import Any
 
 
 class ByName(UserDict[str, Any]):
-    """Objects by name, each imported from its module when it is first looked up.
-
-    The names are known without any import.
-
-    Example:
-        >>> table = ByName({"sqrt": "math"})
-        >>> list(table), table["sqrt"](9.0)
-        (['sqrt'], 3.0)
-    """
+    """Objects by name, each imported from the module of its entry when it is first looked up."""
 
     @classmethod
     def of(cls, package: str, names: Mapping[str, Sequence[str]]) -> ByName:

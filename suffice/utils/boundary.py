@@ -43,12 +43,7 @@ ENDED = re.compile("Compressed file ended")
 
 
 def translate_exception(error: BaseException) -> SufficeError | None:
-    """Return the error to show for what a library raised about an input, None for a bug.
-
-    Example:
-        >>> str(translate_exception(OverflowError("int too large to convert to float")))
-        'a number is too large here (int too large to convert to float); give a smaller one.'
-    """
+    """Return the error to show for what a library raised about an input, None for a bug."""
     reason = _reason(error)
     if reason is None:
         return None
@@ -124,12 +119,7 @@ def _place(error: BaseException) -> str:
 
 
 def shortened(text: str, longest: int = MAX_REASON_LENGTH) -> str:
-    """Return a text for one line of a terminal: its middle is left out where it is long.
-
-    Example:
-        >>> shortened("x" * 5000, longest=9)
-        'xxx...xxx'
-    """
+    """Return a text for one line of a terminal: its middle is left out where it is long."""
     text = text.encode(errors="backslashreplace").decode()
     half = (longest - 3) // 2
     return text if len(text) <= longest else f"{text[:half]}...{text[-half:]}"

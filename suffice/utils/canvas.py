@@ -44,15 +44,7 @@ class LineStyle:
 
 
 def line_styles(mechanisms: Iterable[str]) -> dict[str, LineStyle]:
-    """Assign every mechanism a colour, a marker and a dash pattern.
-
-    The best known mechanisms always have the same style; others take the remaining colours in
-    the order given, and each time these begin again, the next marker.
-
-    Example:
-        >>> line_styles(["mine", "standard"])["standard"].marker
-        'o'
-    """
+    """Assign every mechanism a colour, marker and dash pattern; well-known ones keep theirs."""
     names = list(dict.fromkeys(mechanisms))
     places = {name: (KNOWN.index(name), 0) for name in names if name in KNOWN}
     taken = {place for place, _ in places.values()}
@@ -140,12 +132,7 @@ def blank(
 
 
 def panels_width(columns: int) -> float:
-    """Return the width of a figure with this many panels side by side, in inches.
-
-    Example:
-        >>> panels_width(1), panels_width(2)
-        (4.7, 8.2)
-    """
+    """Return the width of a figure with this many panels side by side, in inches."""
     return round(1.2 + columns * max(2.8, min(3.5, 8.7 / columns)), 6)
 
 

@@ -28,12 +28,11 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name to write to; it becomes `path` when the block ends well.
+    """Yield a temporary name to write to; it becomes `path`, synced, when the block ends well.
 
-    An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Both
-    the content and the name are synced. What a killed writer of the same file left is removed: at
-    once if it ran here, else after an hour.
-    A device or a pipe is refused by an OSError: a file would take its place.
+    An error in the block leaves `path` as it was; an OSError of the disk is for the caller. What a
+    killed writer of the file left is removed: at once if it ran here, else after an hour. A device
+    or a pipe is refused by an OSError: a file would take its place.
     """
     if os.path.lexists(path) and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -55,10 +54,9 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder to write into; it becomes `path` when the block ends well.
 
     An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Where
-    the system can exchange two names (Linux), a program that is killed leaves the old folder or the
-    new one, whole. Elsewhere there is a moment between two renames with neither; a later call
-    restores the old one. Of several programs that replace one folder, each writes its own and the
-    last one stays.
+    the system can exchange two names (Linux), a killed program leaves the old or the new folder,
+    whole. Elsewhere neither exists between two renames, and a later call restores the old one. Of
+    several programs that replace one folder, the last one stays.
     """
     # "." has no name, and a link would be replaced instead of its folder
     path = Path(os.path.realpath(path))
@@ -175,10 +173,7 @@ def _runs(process: int) -> bool:
 
 
 def refuse_current(out: Path) -> None:
-    """Raise ConfigError for the current folder and those above it.
-
-    An unset variable of a shell, `--out "$OUT"`, names the current folder.
-    """
+    """Raise ConfigError for the current folder, as an unset `--out "$OUT"` is, and those above."""
     if Path(os.path.realpath(".")).is_relative_to(os.path.realpath(out)):
         raise ConfigError(
             f"the output {str(out)!r:.80} is the current folder or above it, whose files could be "
@@ -197,10 +192,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file whole, or raise DataError and leave it; missing folders are made.
-
-    A file of equal content is left alone: jobs that share a folder all write its plan.
-    """
+    """Write a file whole, or raise DataError and leave it; equal content is left alone."""
     # half a surrogate, as in a path that is not UTF-8, becomes JSON's own escape
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
@@ -223,10 +215,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a model whose folder holds a link to elsewhere: its target would be read and copied.
-
-    In the cache of the Hugging Face hub, files of a snapshot are links to the blobs next to it.
-    """
+    """Refuse a model whose folder links to elsewhere, except to the hub's cache next to it."""
     root = Path(os.path.realpath(folder))
     snapshot = root.parent if root.name == "source" else root  # the tokenizer of a translator
     places = [root, snapshot.parent.parent / "blobs"][: 1 + (snapshot.parent.name == "snapshots")]
@@ -244,12 +233,7 @@ MAX_JSON_VALUES = 1 << 21  # in JSON of others; each takes 64 bytes of memory an
 
 
 def parse_json(content: str | bytes) -> Any:
-    """Return what JSON spells; raise ValueError, before any is made, if it has too many values.
-
-    Example:
-        >>> parse_json('{"a": [1, 2]}')
-        {'a': [1, 2]}
-    """
+    """Return what JSON spells; raise ValueError, before any is made, if it has too many values."""
     if isinstance(content, bytes):
         values = sum(map(content.count, (b",", b"[", b"{")))
     else:
@@ -316,8 +300,8 @@ class RunFolder:
     ) -> None:
         """Write the settings of a run; raise ConfigError if the folder holds another one.
 
-        To resume the run that was begun here, `check` may raise if its settings do not fit. A
-        folder where no run was begun is refused if it is the current one or holds results.
+        To resume a run, `check` may raise if its settings do not fit. A folder without a run is
+        refused if it is the current one or holds results.
         """
         if self.exists():
             if not resume:
@@ -342,11 +326,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self, *, patience: float = GLANCE) -> Iterator[None]:
-        """Lock the folder during the block; see `locked`.
-
-        A block that fails before it has begun a run, or an error with nothing but the settings of a
-        new one, leaves no lock, and no folder that it made.
-        """
+        """Lock the folder during the block; one that fails before it begins a run leaves none."""
         with locked(self.path, patience=patience):
             is_new = not self.exists()
             try:
@@ -397,12 +377,7 @@ def locked(folder: Path, *, patience: float = GLANCE) -> Iterator[None]:
 
 
 def changed_settings(before: Any, now: Any) -> list[str]:
-    """Describe every setting that differs between two nested dictionaries.
-
-    Example:
-        >>> changed_settings({"model": {"depth": 2}}, {"model": {"depth": 3}, "seed": 0})
-        ['model.depth was 2 and is 3', 'seed was absent and is 0']
-    """
+    """Describe every setting that differs, such as "model.depth was 2 and is 3"."""
     before, now = flatten(before), flatten(now)
 
     def value(settings: dict[str, Any], key: str) -> str:
@@ -416,12 +391,7 @@ def changed_settings(before: Any, now: Any) -> list[str]:
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested dictionaries as one, keys joined by dots.
-
-    Example:
-        >>> flatten({"name": "a", "model": {"depth": 2}})
-        {'name': 'a', 'model.depth': 2}
-    """
+    """Return nested dictionaries as one, keys joined by dots."""
     if not isinstance(settings, dict):
         return {prefix: settings}
     flat: dict[str, Any] = {}

@@ -26,12 +26,7 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)\s*([%a-zA-Z]*)\s
 
 @dataclass(frozen=True)
 class Term:
-    """A name and its numbers.
-
-    Example:
-        >>> str(Term("rolling", (256, 4)))
-        'rolling:256:4'
-    """
+    """A name and its numbers, such as rolling:256:4."""
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -71,12 +66,7 @@ def parse_term(text: str, forms: Sequence[str], *, kind: str, where: str = "") -
 
 
 def split_list(text: str, separator: str = ",") -> tuple[str, ...]:
-    """Split a list at its separators; empty items are left out.
-
-    Example:
-        >>> split_list("standard, efficient,")
-        ('standard', 'efficient')
-    """
+    """Split a list at its separators; empty items are left out."""
     return tuple(item.strip() for item in text.split(separator) if item.strip())
 
 
@@ -100,23 +90,13 @@ def in_ranges(names: Sequence[str]) -> str:
 
 
 def split_quantity(text: str) -> tuple[float, str] | None:
-    """Return the number and the unit of a quantity, None for a text of another form.
-
-    Example:
-        >>> split_quantity("24 GiB"), split_quantity("25%"), split_quantity("-1")
-        ((24.0, 'GiB'), (25.0, '%'), None)
-    """
+    """Return the number and the unit of a quantity, (24.0, "GiB"); None for another text."""
     match = _QUANTITY.fullmatch(text)
     return (float(match[1]), match[2]) if match else None
 
 
 def scale_of(unit: str, units: Mapping[str, float]) -> float | None:
-    """Return the size of a unit in the base unit, whatever its case; None for another unit.
-
-    Example:
-        >>> scale_of("gb", BYTES), scale_of("ms", SECONDS), scale_of("apples", BYTES)
-        (1000000000.0, 0.001, None)
-    """
+    """Return the size of a unit in the base unit, whatever its case; None for another unit."""
     if unit in units:
         return units[unit]
     return {name.lower(): size for name, size in units.items()}.get(unit.lower())
@@ -125,10 +105,8 @@ def scale_of(unit: str, units: Mapping[str, float]) -> float | None:
 def format_quantity(value: float, units: Mapping[str, float], *, digits: int | None = None) -> str:
     """Return a value in the largest decimal unit that it fills, with at most four digits.
 
-    Args:
-        units: sizes of the units by name; a name may begin with a space.
-        digits: exact number of digits, for which units may be binary; the unit of size 1 counts
-            whole things unless there are smaller ones.
+    With `digits`, units may be binary; the unit of size 1 counts whole things unless there are
+    smaller ones.
 
     Example:
         >>> format_quantity(0.0021, SECONDS), format_quantity(3e9, BYTES)
@@ -153,12 +131,7 @@ def format_quantity(value: float, units: Mapping[str, float], *, digits: int | N
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes of a size such as "24 GiB"; raise ConfigError if it is none above 0.
-
-    Example:
-        >>> parse_bytes("80GB"), parse_bytes("1.5 GiB")
-        (80000000000, 1610612736)
-    """
+    """Return the bytes of a size such as "24 GiB"; raise ConfigError if it is none above 0."""
     number, unit = split_quantity(text) or (0.0, "")
     size = scale_of(unit, BYTES)
     if not 0.0 < number < float("inf") or size is None:
@@ -170,12 +143,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str, per: str) -> float:
-    """Return the seconds of a latency such as "0.5 s" or "30ms/token", where per is "token".
-
-    Example:
-        >>> parse_seconds("30ms/token", "token"), parse_seconds("2 s", "input")
-        (0.03, 2.0)
-    """
+    """Return the seconds of a latency such as "0.5 s" or "30ms/token", where per is "token"."""
     time, slash, target = text.partition("/")
     number, unit = split_quantity(time) or (0.0, "")
     fits = not slash or target.strip() == per
@@ -188,12 +156,7 @@ def parse_seconds(text: str, per: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Return the fraction of a percentage from 0% to below 100%; raise ConfigError for others.
-
-    Example:
-        >>> parse_share("1%"), parse_share("0.5 %")
-        (0.01, 0.005)
-    """
+    """Return the fraction of a percentage from 0% to below 100%; raise ConfigError for others."""
     number, unit = split_quantity(text) or (-1.0, "")
     if unit != "%" or not 0.0 <= number < 100.0:  # noqa: PLR2004
         raise ConfigError(

@@ -21,14 +21,9 @@ def is_reference(path: Path | str) -> bool:
 
 
 def local(path: Path | str, files: tuple[str, ...] = DOWNLOAD_PATTERNS) -> Path:
-    """Return the folder of a model: of the hub after fetching it, any other path as it is.
+    """Return the folder of a model: "hf:ORG/NAME[@REVISION]" fetched, any other path as it is.
 
-    What the cache of the hub (HF_HOME) holds already is not fetched again. HF_ENDPOINT and HF_TOKEN
-    are honoured. With HF_HUB_OFFLINE=1 only the cache is read.
-
-    Args:
-        path: a path, or "hf:ORG/NAME", "hf:ORG/NAME@REVISION" with a branch, a tag or a commit.
-        files: patterns of the files that are fetched.
+    The hub's HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE hold; `files` are patterns.
     """
     if not is_reference(path):
         return Path(path)
@@ -73,8 +68,7 @@ def check_name(name: str) -> None:
 def upload(folder: Path | str, name: str, *, private: bool = True) -> str:
     """Write a folder of this library to a repository of the hub, and return its address.
 
-    Nothing is sent anywhere unless this is called. The token is the one of `hf auth login` or of
-    HF_TOKEN.
+    Nothing is sent anywhere unless this is called, with the token of `hf auth login` or HF_TOKEN.
     """
     check_name(name)
     with installed_for(name, "hub"):

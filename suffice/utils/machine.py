@@ -14,10 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def machine_facts() -> dict[str, object]:
-    """Return processor, cores, threads torch uses, memory in bytes, platform and gpu.
-
-    A fact that cannot be learnt is None.
-    """
+    """Return processor, cores, torch's threads, memory in bytes, platform, gpu; None: unknown."""
     return {
         "cpu": _cpu_model(Path("/proc/cpuinfo")),
         "cores": os.cpu_count(),
@@ -39,11 +36,7 @@ def software_versions() -> dict[str, object]:
 
 
 def source_commit(folder: Path = PACKAGE) -> str | None:
-    """Return the git commit of the package's source, None outside a checkout of it.
-
-    Tracked files that were changed since add "-dirty", as in git's own descriptions. A package
-    installed inside somebody else's checkout is not part of it and gives None.
-    """
+    """Return the source's git commit, "-dirty" if changed; None outside a checkout of it."""
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     return _git(folder, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
@@ -113,10 +106,7 @@ class EnergyMeter:
         return values
 
     def joules(self) -> float | None:
-        """Return the energy since then, None where the machine does not tell it.
-
-        A counter that returned to 0 more than once in between is undercounted.
-        """
+        """Return the energy since then; None if unknown, too low if a counter wrapped twice."""
         now = self._read()
         if not self._begin or now.keys() != self._begin.keys():
             return None

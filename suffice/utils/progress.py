@@ -44,8 +44,7 @@ class Silent(Progress):
 class Display:
     """One bar over all cells on a terminal, one line per interval elsewhere.
 
-    It is redrawn from `step` alone: a refreshing thread would take time from small models. Cells
-    that were done before do not enter the estimate of the time left.
+    It is redrawn from `step` alone: a refreshing thread would take time from small models.
     """
 
     def __init__(
@@ -173,14 +172,7 @@ def show(
 def bar(
     console: Console | None, description: str, total: int | None = None, *, unit: str = ""
 ) -> Iterator[Callable[..., None]]:
-    """Yield `advance(count=1, remark="")`, which counts items on a bar while the block runs.
-
-    Args:
-        console: None shows nothing.
-        description: text in front of the bar.
-        total: number of items; 0 or None if unknown until the block ends.
-        unit: unit of the items; "bytes" shows sizes and a speed.
-    """
+    """Yield `advance(count=1, remark="")`, which counts on a bar; no console shows nothing."""
     if console is None:
         yield lambda _count=1, _remark="": None
         return

@@ -38,22 +38,12 @@ NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def is_whole(value: object, least: float = -math.inf) -> bool:
-    """Return whether a value is a whole number, also NumPy's; True and False are none.
-
-    Example:
-        >>> is_whole(3), is_whole(3.0), is_whole(True), is_whole(0, least=1)
-        (True, False, False, False)
-    """
+    """Return whether a value is a whole number, also NumPy's; True and False are none."""
     return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite real number, also NumPy's; True and False are none.
-
-    Example:
-        >>> is_number(3), is_number(0.5), is_number(float("nan")), is_number(True)
-        (True, True, False, False)
-    """
+    """Return whether a value is a finite real number, also NumPy's; True and False are none."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # a whole number of hundreds of digits
@@ -65,11 +55,6 @@ def field_errors(settings: Any) -> list[str]:
 
     Checked are bool, int, finite float, str, None, literals, axis values, other records, and tuples
     and unions of them. A whole number will do for a float; NumPy's numbers become Python's.
-
-    Example:
-        >>> Sizes = dataclasses.make_dataclass("Sizes", [("width", int)])
-        >>> field_errors(Sizes(width="wide"))
-        ["width='wide' is not a whole number."]
     """
     errors, hints = [], type_hints(type(settings))
     for field in dataclasses.fields(settings):
@@ -167,14 +152,7 @@ def check_keys(
     where: str,
     error: type[SufficeError] = DataError,
 ) -> None:
-    """Raise for an unknown key of plain data, naming the nearest legal one, or for missing ones.
-
-    Example:
-        >>> check_keys({"lenght": 3}, ["length", "width"], where="sizes.json")
-        Traceback (most recent call last):
-        suffice.errors.DataError: sizes.json has the unknown key 'lenght'; did you mean 'length'? \
-Legal: length, width.
-    """
+    """Raise for an unknown key of plain data, naming the nearest legal one, or for missing ones."""
     for key in data:
         if key not in legal:
             hint = did_you_mean(key, legal)

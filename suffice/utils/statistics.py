@@ -39,12 +39,7 @@ class Pairing:
 
 
 def t_quantile(level: float, freedom: int) -> float:
-    """Return t such that `level` of Student's t lies within -t to t.
-
-    Example:
-        >>> round(t_quantile(0.95, 4), 3)
-        2.776
-    """
+    """Return t such that `level` of Student's t lies within -t to t."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 0.5 + level / 2))
@@ -53,13 +48,8 @@ def t_quantile(level: float, freedom: int) -> float:
 def summarise(values: Sequence[float], *, level: float = 0.95) -> Summary:
     """Return mean, sample sd and the t confidence interval of the mean.
 
-    One value gives no sd and no interval: a single seed says nothing about spread. Nor do values
-    of which one is not finite, such as the loss of a training that ran away.
-
-    Example:
-        >>> summary = summarise([0.25, 0.5, 0.75])
-        >>> summary.mean, summary.sd
-        (0.5, 0.25)
+    One value has no sd and no interval. Nor have values of which one is not finite, such as the
+    loss of a training that ran away.
     """
     if not values:
         raise ConfigError("no values to summarise; give at least one.")
@@ -98,10 +88,6 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     """Return Holm's adjusted p values, in the order given.
 
     Comparing them with alpha keeps the chance of any false claim in the family below alpha.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03])
-        (0.03, 0.06, 0.06)
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
@@ -192,12 +178,8 @@ def failed_seeds(
     `FAR` margins, and beyond the prediction interval at level `OUTLIER`. Seeds are taken from the
     best down: the first that is far below those above it has failed, with all below.
 
-    Args:
-        values: values by seed, oriented so that more is better.
-        baseline: values of the baseline's seeds that did not fail; none where `values` are its own.
-        margin: margin of the comparison.
-        noise: standard error that the test rows alone give a value.
-        floor: value of a model that learned nothing; None where it is not known.
+    More is better in `values`; `baseline` are its seeds that did not fail, none where `values` are
+    its own; `noise` is the standard error by the test rows, `floor` the value without learning.
 
     Example:
         >>> failed_seeds({0: 0.997, 1: 0.995, 2: 0.601}, [0.998, 0.999, 0.998], margin=0.01)

@@ -38,23 +38,12 @@ def interleave(
     seed: int = 0,
     clock: Clock | None = None,
 ) -> dict[str, tuple[float, ...]]:
-    """Time functions in turn, round by round.
+    """Return the seconds per call of functions by name, one value per interleaved round.
 
     Each function is called `warmup` times and then often enough to learn how many calls fill a
     sample. In each round every function gives one sample; the order is drawn from the seed and
-    rotated, so that each function stands at each place equally often.
-
-    Args:
-        functions: functions to time, by name.
-        rounds: samples of each function, >= 1.
-        warmup: calls of each function before anything is timed, >= 0.
-        min_seconds_per_sample: seconds that a sample lasts at least, about, by repeated calls.
-        device: "cpu" or a cuda device; the latter is synchronised around each sample.
-        seed: seed of the order.
-        clock: function that returns seconds; None: those that pass.
-
-    Returns:
-        Seconds per call, one value per round, by name.
+    rotated, so that each function is at each place equally often. CUDA is synchronised around
+    each sample.
     """
     if rounds < 1 or warmup < 0 or not min_seconds_per_sample > 0.0:
         raise ConfigError(
@@ -77,12 +66,7 @@ def interleave(
 
 
 def summarise_times(samples: Sequence[float]) -> Times:
-    """Return median and quartiles; one sample is all three.
-
-    Example:
-        >>> summarise_times([1.0, 2.0, 3.0, 4.0, 9.0])
-        Times(low=2.0, median=3.0, high=4.0)
-    """
+    """Return median and quartiles; one sample is all three."""
     if not samples:
         raise ConfigError("no samples to summarise; time at least one round.")
     if len(samples) == 1:
@@ -92,12 +76,7 @@ def summarise_times(samples: Sequence[float]) -> Times:
 
 
 def ratio(samples: Sequence[float], baseline: Sequence[float]) -> float:
-    """Return the median over rounds of samples / baseline of the same round, see `ratios`.
-
-    Example:
-        >>> ratio([1.0, 2.0, 9.0], [2.0, 4.0, 9.0])
-        0.5
-    """
+    """Return the median over rounds of samples / baseline of the same round, see `ratios`."""
     return statistics.median(ratios(samples, baseline))
 
 
@@ -164,14 +143,7 @@ LOG_LEVEL = "KINETO_LOG_LEVEL"  # read once, when torch's profiler is used first
 def peak_bytes(function: Callable[[], object], *, device: str = "cpu") -> int:
     """Return the most bytes torch had allocated at once during a call, above the start.
 
-    What was allocated before does not count, what the call returns does. On the cpu every
-    allocation of torch is recorded in order; on cuda the allocator's own peak is read. Call the
-    function once before, so that buffers it keeps for good are not counted.
-
-    Example:
-        >>> import torch
-        >>> peak_bytes(lambda: torch.zeros(256))
-        1024
+    Buffers that the first call keeps for good count: call it once before.
     """
     import torch
     from torch.autograd.profiler import profile
@@ -185,12 +157,7 @@ def peak_bytes(function: Callable[[], object], *, device: str = "cpu") -> int:
 
 
 def _peak(changes: Iterable[int]) -> int:
-    """Return the highest running sum, at least 0.
-
-    Example:
-        >>> _peak([10, 20, -10, 5])
-        30
-    """
+    """Return the highest running sum, at least 0."""
     return max(accumulate(changes, initial=0))
 
 

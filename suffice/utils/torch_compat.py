@@ -38,14 +38,7 @@ def finite(*tensors: Tensor) -> bool:
 
 
 def usable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return tensors that may be written and differentiated: inference tensors are copied.
-
-    Example:
-        >>> with torch.inference_mode():
-        ...     x = torch.zeros(1)
-        >>> usable((x,))[0].is_inference()
-        False
-    """
+    """Return tensors that may be written and differentiated: inference tensors are copied."""
     if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
         return tensors
     return tuple(x.clone() if x.is_inference() else x for x in tensors)
@@ -55,20 +48,12 @@ Shape = tuple[int | None, ...]
 
 
 def spell(shape: Shape) -> str:
-    """Write a shape for a message, with * for a free size.
-
-    Example:
-        >>> spell((2, None, 8))
-        '[2, *, 8]'
-    """
+    """Write a shape for a message, with * for a free size: "[2, *, 8]"."""
     return "[" + ", ".join("*" if n is None else str(n) for n in shape) + "]"
 
 
 def check(name: str, tensor: Tensor, *legal: Shape, hint: str = "") -> None:
-    """Raise ShapeError unless the tensor has one of the legal shapes; None is any size.
-
-    The message names the shapes and ends with the hint, one sentence.
-    """
+    """Raise ShapeError unless the tensor has one of the legal shapes; None is any size."""
     if not isinstance(tensor, Tensor):
         raise ShapeError(f"{name} is a {type(tensor).__name__}; give a tensor. {hint}".rstrip())
     if tensor.is_nested or tensor.layout is not torch.strided:
@@ -130,10 +115,7 @@ FORKED = False  # whether this process is a copy of one whose threads had comput
 
 
 def refuse_fork() -> None:
-    """Raise StateError in a forked process with several threads, where torch would hang.
-
-    OpenMP's threads are not copied by a fork, and the child waits for them for ever.
-    """
+    """Raise StateError in a fork of several threads: OpenMP waits for those not copied for ever."""
     if FORKED and torch.get_num_threads() > 1:
         raise StateError(
             "this process was forked from one that had computed with several threads, whose "
@@ -162,9 +144,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def constant_when_traced(function: Callable[[], T]) -> Callable[[], T]:
-    """Let torch.compile call a function while it traces and keep what it returns.
+    """Let torch.compile call a function while it traces, and keep what it returns.
 
-    The same as `torch.compiler.assume_constant_result`, which imports the compiler.
+    `torch.compiler.assume_constant_result` without its import of the compiler.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function

@@ -64,11 +64,9 @@ def write_model(
 ) -> str:
     """Write a language model as a file, and return the architecture that it has there.
 
-    Args:
-        model: a model in float32, with dense softmax attention throughout.
-        kind: storage of matrices, one of `TYPES`; norms and biases are in full, and with q8_0 and
-            q4_0 a matrix whose inputs are not a multiple of 32 is in half precision.
-        codes: codes of matrices packed in the same bits, see `packed_codes`; they are kept.
+    The model is float32 with dense softmax attention throughout. Matrices are stored as `kind` of
+    `TYPES` (q8_0 and q4_0: in half precision where inputs are not a multiple of 32), norms and
+    biases in full; `codes` of `packed_codes` are kept.
     """
     check_known("type", kind, TYPES)
     if model.config.experts is not None:
@@ -173,10 +171,7 @@ def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
 
 
 def packed_codes(model: LM, kind: str) -> Codings:
-    """Return numbers, codes and scales of packed matrices that a kind can hold as they are.
-
-    Their groups are of 32 inputs, or of several 32.
-    """
+    """Return numbers, codes and scales of packed matrices that a kind can hold as they are."""
     found = {}
     for name, module in model.named_modules():
         scheme = module.scheme if isinstance(module, Packed) else None

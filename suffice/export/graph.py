@@ -147,9 +147,7 @@ class DecoderGraph(nn.Module):
 
 
 class ClassifierGraph(nn.Module):
-    """A Classifier or ViT.
-
-    tokens: int [B, T] and valid: bool [B, T], or images: [B, C, S, S] -> logits [B, N]
+    """A Classifier or ViT: tokens int [B, T], valid bool [B, T], or images [B, C, S, S] -> [B, N].
 
     Rows of tokens may begin with a token that is not read, see `Classifier.last_of_row`.
     """

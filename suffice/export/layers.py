@@ -52,8 +52,6 @@ def state_shapes(spec: AttentionSpec) -> dict[str, tuple[int | str, ...]]:
         >>> from suffice import preset
         >>> state_shapes(preset("efficient", 8, 2, causal=True))
         {'keys_and_values': ('batch', 2, 'total', 4)}
-        >>> state_shapes(preset("retnet", 8, 2))
-        {'sums': ('batch', 2, 4, 4)}
     """
     check_exported(spec)
     if spec.shares is not None:
@@ -140,10 +138,7 @@ class _CallInputs(Inputs):
 
 
 class GraphAttention(nn.Module):
-    """Computes an `Attention` by operators that graphs have; padding gives 0 and is never read.
-
-    x: [B, T, d_model] -> [B, T, d_model]
-    """
+    """Computes an `Attention`, [B, T, d_model], by operators of graphs; padding gives 0, unread."""
 
     def __init__(self, layer: Attention) -> None:
         super().__init__()
@@ -231,10 +226,7 @@ class GraphAttention(nn.Module):
     def _sum(
         self, q: Tensor, cached: State, x: Tensor, positions: CallPositions, past: State
     ) -> tuple[Tensor, State]:
-        """Return the heads [B, H, T, E] of sums over tokens, and the state after them.
-
-        past: the state before them; empty: they are the first.
-        """
+        """Return the heads [B, H, T, E] of sums over tokens, and the state; `past` may be empty."""
         k, v = self.spec.encoder.expand(self.layer, cached)
         if self.layer.recurrence is not None:
             before = RecurrentState(past[0], past[1] if len(past) > 1 else None) if past else None

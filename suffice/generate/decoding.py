@@ -72,14 +72,11 @@ class CausalModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prompts:
-    """Prompts as a batch [B, T]; shorter ones are padded on the left.
-
-    `valid` is True at real tokens, None if all are; `lengths` counts the real tokens of each row.
-    """
+    """Prompts as a batch [B, T]; shorter ones are padded on the left."""
 
     tokens: Tensor
-    valid: Tensor | None
-    lengths: tuple[int, ...]
+    valid: Tensor | None  # True at real tokens; None: all are
+    lengths: tuple[int, ...]  # real tokens of each row
 
     def row(self, row: int) -> Prompts:
         """Return one row without its padding."""
@@ -99,12 +96,6 @@ def batch_prompts(
     """Return prompts as a batch, padded on the left with the id `pad`.
 
     Tokens are int [B, T], with valid bool [B, T] or None, or lists of ids of any lengths.
-
-    Example:
-        >>> batch_prompts([[5], [6, 7]], None, vocabulary_size=9, pad=0, device="cpu")
-        Prompts(tokens=tensor([[0, 5],
-                [6, 7]]), valid=tensor([[False,  True],
-                [ True,  True]]), lengths=(1, 2))
     """
     rows = _real_tokens(tokens, valid)
     lengths = tuple(map(len, rows))
@@ -171,10 +162,9 @@ def prefill(lm: CausalModel, prompts: Prompts, state: ModelState, chunk: int | N
 
 
 class Output:
-    """The new tokens of a batch: at most `new` of each row.
+    """The new tokens of a batch: at most `new` of each row, then `pad` after an id of `stop`.
 
-    A row ends at an id of `stop`, and `pad` follows. `on_token` is called with the token of each
-    row as it is written, None for rows that ended.
+    `on_token` receives the token of each row as it is written, None for rows that ended.
     """
 
     def __init__(

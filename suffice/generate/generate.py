@@ -263,10 +263,7 @@ def _limits(lm: CausalModel) -> Iterator[tuple[int, str]]:
 
 
 def check_fits(lm: CausalModel, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
-    """Raise if a text has more tokens than the model or the memory can hold.
-
-    The batch of prompts has `prompt` columns, padding included; the longest prompt has `longest`.
-    """
+    """Raise if padded prompts and `new` tokens do not fit into the model or the memory."""
     limits = [(longest, limit, part) for limit, part in _limits(lm)]
     if memory.capacity is not None:
         part = f"of {memory!r}, which has {memory.capacity}"
@@ -366,12 +363,7 @@ class Rates:
 
 
 def rates_of(prompt: int, ticks: Sequence[float]) -> Rates:
-    """Return the rates of a start time and the time at which each new token was there.
-
-    Example:
-        >>> rates_of(4, [0.0, 2.0, 2.5, 3.0]).decode
-        2.0
-    """
+    """Return the rates of a start time and the time at which each new token was there."""
     return Rates(
         prompt=prompt,
         prompt_seconds=ticks[1] - ticks[0],

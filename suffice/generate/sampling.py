@@ -95,11 +95,6 @@ def probabilities(logits: Tensor, sample: Sample, present: Tensor | None = None)
     """Return the probabilities [N, V] that tokens are drawn with, fp32.
 
     The penalty applies to tokens where `present`, bool [N, V], is True; None disables it.
-
-    Example:
-        >>> logits = torch.tensor([[0.0, 0.0, -100.0]])
-        >>> probabilities(logits, Sample(top_k=2))
-        tensor([[0.5000, 0.5000, 0.0000]])
     """
     logits = penalised(logits.float(), present, sample.repetition_penalty)
     divisor = max(sample.temperature, torch.finfo(logits.dtype).tiny)
@@ -131,11 +126,6 @@ def inverse_cdf(weights: Tensor, u: Tensor) -> Tensor:
     """Return the token [N] at which the cumulative weights pass the fraction u of their sum.
 
     Weights [N, V] are not negative and need not sum to 1; u is float64 [N] in [0, 1).
-
-    Example:
-        >>> weights = torch.tensor([[0.25, 0.0, 0.75]]).expand(3, -1)
-        >>> inverse_cdf(weights, torch.tensor([0.0, 0.25, 0.99]).double())
-        tensor([0, 2, 2])
     """
     sums = weights.double().cumsum(dim=-1)
     total = sums[..., -1:]
@@ -147,11 +137,6 @@ class RandomStreams:
     """Uniform numbers in [0, 1) for each row, which depend on the seed and the row alone.
 
     Drawn on the CPU, so that every device has the same.
-
-    Example:
-        >>> second, both = RandomStreams(5, [1], "cpu"), RandomStreams(5, [0, 1], "cpu")
-        >>> bool(second.next()[0] == both.next()[1])
-        True
     """
 
     BUFFERED = 64  # numbers drawn at once
@@ -180,8 +165,7 @@ def _row_seed(seed: int, row: int) -> int:
 class Sampler:
     """Chooses the next token of each row, and tracks which tokens the penalty applies to.
 
-    Prompts are int [B, T] with valid bool [B, T] or None; `first` is the number of the first row,
-    for its random numbers.
+    Prompts are int [B, T] with valid bool [B, T]; `first` is the index of the first row.
     """
 
     def __init__(

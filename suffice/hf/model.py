@@ -133,10 +133,7 @@ class Weights:
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return a model with the weights of a folder or of the hub, from safetensors alone.
-
-        Arguments are those of `PreTrainedModel.from_pretrained`.
-        """
+        """Return a model with the weights of a folder or of the hub, from safetensors alone."""
         if kwargs.get("use_safetensors") is False:
             raise ConfigError(
                 "use_safetensors=False would unpickle a file, which can execute anything; save "

@@ -41,15 +41,10 @@ FULL, CAUSAL = Full(), Causal()
 
 
 class Restriction(NamedTuple):
-    """What a mask function says.
-
-    Args:
-        pattern: pairs of positions that see each other.
-        documents: int [B, T] of packed rows, which see their own alone; None if rows are whole.
-    """
+    """The pairs that a mask function allows."""
 
     pattern: Pattern
-    documents: Tensor | None = None
+    documents: Tensor | None = None  # int [B, T] of packed rows, which see their own alone
 
 
 # two functions made in the same place share their code
@@ -202,8 +197,8 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Return [B, T, H, D] of the queries [B, H, T, D], keys and values [B, G, S, D].
 
-    Where a call asks for what `attend` does not compute (dropout, biases, paged caches, weights, a
-    mask of numbers), transformers' own function computes it.
+    Transformers' own function computes what `attend` does not: dropout, biases, paged caches,
+    weights, a mask of numbers.
     """
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     wants = ("position_bias", "cache", "output_attentions")

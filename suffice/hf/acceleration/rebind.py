@@ -29,10 +29,7 @@ def _nothing() -> None:
 
 
 def methods_with_kernels(module: nn.Module) -> Iterator[tuple[str, Functions]]:
-    """Yield the methods of the module's class that call functions a kernel may stand for.
-
-    With them come these functions by name, as they are in the modelling file.
-    """
+    """Yield methods of the module's class and the functions in them that kernels may replace."""
     for name, method in inspect.getmembers(type(module), inspect.isfunction):
         inner = inspect.unwrap(method)
         scope = inner.__globals__
@@ -69,10 +66,7 @@ def why_left(name: str, function: Callable[..., Any]) -> str | None:
 
 
 def rebind(module: nn.Module, method: str, functions: Functions) -> None:
-    """Give the module its own method that calls other functions; its class stays as it is.
-
-    A pickled module comes back with the method of its class.
-    """
+    """Give the module its own method that calls other functions; a pickled one has its class's."""
     copy = _with_globals(getattr(type(module), method), functions)
     module.__dict__[method] = MethodType(copy, module)
 

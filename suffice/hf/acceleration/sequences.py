@@ -169,10 +169,7 @@ def mamba2_step(
     z: Tensor | None = None,
     **_: Any,
 ) -> Tensor:
-    """Return the output [B, H, E] of one token, and change the state [B, H, E, D] in place.
-
-    The layers repeat one number of a head along E and D: the first is read.
-    """
+    """Return the output [B, H, E] of one token, and change the state [B, H, E, D] in place."""
     inputs = (state, hidden_states, dt, A, B, C)
     if (
         stock.suits(*inputs)

@@ -61,12 +61,7 @@ class CheckpointError(SufficeError, ValueError):
 
 
 def did_you_mean(name: object, legal: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest legal one, if one is near.
-
-    Example:
-        >>> did_you_mean("eficient", ["standard", "efficient"]), did_you_mean("x", ["standard"])
-        ("; did you mean 'efficient'?", '.')
-    """
+    """Return the end of a sentence about an unknown name: the nearest legal one, if one is near."""
     names = list(legal)
     initials = {"".join(part[:1] for part in re.split("[-_]", n)): n for n in names}
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
@@ -75,12 +70,7 @@ def did_you_mean(name: object, legal: Iterable[str]) -> str:
 
 
 def unknown(what: str, name: object, legal: Iterable[str]) -> ConfigError:
-    """Build the error for a name that is not in a table, with the nearest legal one.
-
-    Example:
-        >>> str(unknown("mechanism", "eficient", ["standard", "efficient"]))
-        "unknown mechanism 'eficient'; did you mean 'efficient'? Legal: efficient, standard."
-    """
+    """Build the error for a name that is not in a table, with the nearest legal one."""
     names = sorted(legal)
     hint = did_you_mean(name, names)
     return ConfigError(f"unknown {what} {name!r}{hint} Legal: {', '.join(names) or 'none'}.")
@@ -96,10 +86,7 @@ def check_known(what: str, name: object, legal: Collection[str]) -> None:
 def installed_for(purpose: str, extra: str, otherwise: str = "") -> Iterator[None]:
     """Raise ConfigError for a library that is imported in the block and absent, or lacks a part.
 
-    Args:
-        purpose: use of the library, as a noun.
-        extra: extra of this package that installs it.
-        otherwise: another way out, to follow the command that installs it.
+    `extra` of this package installs it; `otherwise` is another way out.
     """
     try:
         yield
@@ -111,12 +98,7 @@ def installed_for(purpose: str, extra: str, otherwise: str = "") -> Iterator[Non
 
 
 def install_line(wanted: str, folder: str = "") -> str:
-    """Return the command that adds a distribution, or an extra, from where this one came.
-
-    Args:
-        wanted: name of a distribution of this repository, with extras in brackets if any.
-        folder: its folder in the repository; the root if empty.
-    """
+    """Return the command that adds a distribution, or an extra, from where this one came."""
     from importlib.metadata import PackageNotFoundError, distribution
     from pathlib import Path
     from urllib.request import url2pathname

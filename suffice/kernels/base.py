@@ -207,14 +207,7 @@ def _initial(kernel: Kernel, heads: int, head_dim: int) -> dict[str, Tensor]:
 
 @lru_cache(maxsize=256)
 def why_not_weighed(kernel: Kernel, heads: int, head_dim: int, scale: float) -> str | None:
-    """Return why the weights of a kernel of pairs cannot be computed, tried once; None if they can.
-
-    Args:
-        kernel: a kernel with lane="pairs".
-        heads: heads of queries, H.
-        head_dim: features of a query and of a key, D.
-        scale: factor of the products.
-    """
+    """Return why weights of a kernel of pairs cannot be computed, tried once; None if they can."""
     heads, head_dim = min(heads, 1024), min(head_dim, 1024)  # numbers of a file may be any
     learned = _initial(kernel, heads, head_dim)
     for name, tensor in learned.items():
@@ -362,10 +355,7 @@ def flops(
     value_dim: int,
     causal: bool,
 ) -> int:
-    """Return the FLOPs of the products of a scan, without those that make the features.
-
-    With causal the queries stand last among the keys.
-    """
+    """Return the FLOPs of the products of a scan, without the features; causal queries are last."""
     width = columns(value_dim)
     state = 2 * features * width  # to add one key, or to read for one query
     if not causal:

@@ -122,10 +122,7 @@ class GrowingStore(Store):
         return end + max(self.min_spare, end // SPARE_SHARE)
 
     def _concatenate(self, tensors: tuple[Tensor, ...], room: int | None) -> None:
-        """Move old and new positions into buffers with this room; None leaves no spare room.
-
-        Without in-place writes, which a compiler may not see into a tensor that it allocates.
-        """
+        """Move positions into buffers with this room, without in-place writes, for compilers."""
         old = self._contents() if self.length else tuple(new[:, :, :0] for new in tensors)
         pieces = [list(pair) for pair in zip(old, tensors, strict=True)]
         if room is not None:

@@ -138,10 +138,7 @@ class Infini(Past):
 
 
 class InfiniMemory(nn.Module):
-    """The gates of one layer, and how its compressive memory is read and updated.
-
-    The memory is one tensor of sums [B, G, D, E + 1]: M, and z in the last column.
-    """
+    """The gates of one layer, and its memory: sums [B, G, D, E + 1], M and z in the last column."""
 
     def __init__(
         self,

@@ -87,8 +87,7 @@ class Rolling(Memory):
 class RollingStore(Store):
     """A buffer with the latest entries at its end, moved to its start when it is full.
 
-    The buffer begins with room for the sinks: they are copied in front of the latest entries, so
-    that attention reads one piece.
+    Sinks are copied in front of the latest entries, so that attention reads one piece.
     """
 
     def __init__(self, window: int, sinks: int, spare: int, min_slack: int) -> None:

@@ -263,10 +263,7 @@ class _DiagonalMap(ValueMap):
 
     @torch.no_grad()
     def start(self, init: str) -> None:
-        """Fill W; Glorot draws each of n diagonals from U(-sqrt(3 / n), sqrt(3 / n)).
-
-        A sum over them then varies as the values do.
-        """
+        """Fill W; Glorot draws each of n diagonals from U(-sqrt(3 / n), sqrt(3 / n))."""
         if init == "identity":
             self.weight.zero_()
             self.weight[..., self.back] = 1.0
@@ -500,10 +497,7 @@ def cut(keys: int, before: int, after: int) -> tuple[int, int, int, int]:
 def _banded_product(band: Tensor, x: Tensor, before: int) -> Tensor:
     """Return the product of a band and x [B, maps, S, F], which is zero beyond both ends.
 
-    Args:
-        band: [B or 1, maps, S or 1, offsets]; one row stands for all.
-        x: the values.
-        before: positions that column 0 reads back.
+    `band` is [B or 1, maps, S or 1, offsets]; its column 0 reads `before` positions back.
     """
     keys = x.shape[2]
     count, side, back, ahead = cut(keys, before, band.shape[-1] - 1 - before)

@@ -108,9 +108,8 @@ class _Grid:
     def settle(self) -> tuple[Tensor, Tensor]:
         """Halve rectangles of blocks until the pattern's bounds decide them.
 
-        Returns:
-            [n, 4], the first and the end of the rows and of the columns of rectangles whose every
-            pair is allowed, and [m, 2], the blocks that stay undecided.
+        Returns [n, 4], first and end of rows and columns of allowed rectangles, and [m, 2], the
+        undecided blocks.
         """
         ends = torch.tensor([len(self.q_starts), len(self.k_starts)])
         side = max(1, (1 << (int(ends.max()) - 1).bit_length()) // FIRST_GRID)
@@ -464,10 +463,5 @@ class _Every(Pattern):
 
 
 def classify(*, none: Tensor, every: Tensor) -> Tensor:
-    """Return int8: 0 where certainly no pair is allowed, 2 where every pair is, 1 elsewhere.
-
-    Example:
-        >>> classify(none=torch.tensor([True, False]), every=torch.tensor([False, True]))
-        tensor([0, 2], dtype=torch.int8)
-    """
+    """Return int8: 0 where certainly no pair is allowed, 2 where every pair is, 1 elsewhere."""
     return (~none).to(torch.int8) + every.to(torch.int8)

@@ -35,10 +35,7 @@ class _Grid(Pattern):
 
     @abstractmethod
     def interval(self, line: Tensor, lines: int) -> tuple[Tensor, Tensor]:
-        """Return the first and last line that a line of queries sees, of `lines` rows or columns.
-
-        Both grow with the line.
-        """
+        """Return first and last line, both growing, that a line of queries sees, of `lines`."""
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True where the key's row and column are seen from the query's."""

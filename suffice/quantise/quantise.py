@@ -251,9 +251,9 @@ def _nbytes(model: nn.Module) -> int:
 def calibrate(
     lm: LM, names: Iterable[str], tokens: Tensor, step: Callable[[int, int], None]
 ) -> CalibrationStats:
-    """Return the statistics of the inputs of the named maps on a text, tokens int [B, T].
+    """Return the statistics of the inputs of the named maps on tokens int [B, T].
 
-    "embedding.tokens" stands for a tied head; step is called with the rows done and their number.
+    "embedding.tokens" stands for a tied head; step is called with the rows done and all rows.
     """
     stats, hooks = CalibrationStats(), []
 
@@ -279,10 +279,7 @@ def calibrate(
 
 
 class CalibrationStats:
-    """The Gram matrix of the inputs of each map: the sum of x x^T, [K, K] in float64.
-
-    Maps that read the same tensor share one matrix.
-    """
+    """The Gram matrix, [K, K] in float64, of each map's inputs; maps of one tensor share it."""
 
     def __init__(self) -> None:
         self.grams: dict[str, Tensor] = {}
@@ -312,11 +309,6 @@ def round_to_nearest(
     Codes are int32 [N, K], 0 to 2^bits - 1, scales float16 [N, C]. Of several scales, each group
     takes the one with the least squared error, weighted by `importance` [K]. In 4 bits, where one
     more level matters, a scale may be negative: codes reach one step further down than up.
-
-    Example:
-        >>> codes, scales = round_to_nearest(torch.tensor([[-8.0, 7.0, 1.0, 0.0]]), 4, 4)
-        >>> ((codes - 8) * scales).tolist()
-        [[-8.0, 7.0, 1.0, 0.0]]
     """
     inputs = weight.shape[1]
     if importance is not None:

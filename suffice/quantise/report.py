@@ -72,11 +72,7 @@ ROWS = 8  # of text, computed at once
 def measure_change(
     lm: LM, packed: Mapping[str, nn.Module], tokens: Tensor, step: Callable[[int, int], None]
 ) -> PredictionChange:
-    """Return how predictions change with the named modules replaced; the model is restored.
-
-    Every token [B, T] but a row's first is predicted; step is called with the rows done and their
-    number.
-    """
+    """Return how predictions of tokens [B, T] change with the named modules replaced meanwhile."""
     original = {name: lm.get_submodule(name) for name in packed}
     before = after = divergence = 0.0
     for done, rows in enumerate(tokens.to(lm.device).split(ROWS)):
@@ -113,12 +109,6 @@ def rows_of(documents: Iterable[str], tokenizer: Tokenizer, *, length: int, toke
     """Return the first tokens of documents, each between begin and end: int64 [B, T].
 
     A row has `length` tokens (a shorter text gives one shorter row), all rows about `tokens`.
-
-    Example:
-        >>> from suffice.text import Characters
-        >>> rows_of(["abcab"], Characters("abc"), length=2, tokens=4)
-        tensor([[0, 1],
-                [2, 0]])
     """
     begin, end = ([] if t is None else [t] for t in (tokenizer.begin, tokenizer.end))
     ids: list[int] = []

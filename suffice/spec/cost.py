@@ -27,23 +27,14 @@ BLOCK = 64  # positions; the granularity at which ops skip what a sparse pattern
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """One forward of one layer for one sample.
+    """One forward of one layer for one sample."""
 
-    Args:
-        parameters: learned numbers.
-        flops: FLOPs of the matrix products as executed; pairs a dense op computes and then masks
-            are in it.
-        visible_flops: FLOPs with only the pairs the pattern allows: the minimum for any op.
-        state_numbers: numbers a KV cache keeps per past token; 0 with a mixing that sums
-            keys of the whole input, which cannot stream.
-        state_fixed: numbers it keeps whatever the length: sums of features.
-    """
-
-    parameters: int
+    parameters: int  # learned numbers
+    # of matrix products as executed, pairs included that a dense op computes and then masks
     flops: int
-    visible_flops: int
-    state_numbers: int
-    state_fixed: int = 0
+    visible_flops: int  # of the pairs that the pattern allows: the minimum for any op
+    state_numbers: int  # of a KV cache per past token; 0 with a mixing that cannot stream
+    state_fixed: int = 0  # numbers it keeps whatever the length: sums of features
 
     def state_bytes(self, tokens: int, bytes_per_number: int = 4) -> int:
         """Return the bytes of a KV cache that holds this many tokens."""

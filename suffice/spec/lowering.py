@@ -109,10 +109,7 @@ class BoundedSoftmax(DenseSoftmax):
 
 @dataclass(frozen=True, kw_only=True)
 class DifferentialSoftmax(DenseSoftmax):
-    """Pairs of softmaxes over shared values, subtracted and normalised, then W_O.
-
-    H and G count pairs of maps.
-    """
+    """Pairs of softmaxes over shared values, subtracted and normalised; H and G count pairs."""
 
     difference: Differential
 

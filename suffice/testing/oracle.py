@@ -30,15 +30,12 @@ WIDTH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One op on one case.
-
-    The error is the largest absolute difference of output and gradients from the specification, as
-    a share of the largest value where that exceeds 1; None if the op refused.
-    """
+    """One op on one case."""
 
     op: str
     dtype: str
     case: str
+    # largest of output and gradients, a share of the largest value above 1; None: refused
     error: float | None
     tolerance: float  # the largest error that is rounding
     refusal: str = ""
@@ -62,10 +59,6 @@ def check_ops(
     """Check every op on a device: kernels, patterns, padding, shared heads, dtypes.
 
     Padded cases hold a row that is all padding. An op that refuses a case is not wrong.
-
-    Args:
-        dtypes: dtypes of queries, keys and values; None: all of `TOLERANCES`.
-        without: names of ops to leave out.
     """
     place = torch.device(device)
     for dtype, kind, groups, padded, sizes in product(

@@ -41,10 +41,7 @@ def sized(
 def drawn_spec(
     name: str, d_model: int, num_heads: int, /, *, length: int, **options: object
 ) -> AttentionSpec:
-    """Return the spec of a mechanism for a drawing.
-
-    With at least four segments if it has any, and of a layer that shares if one does.
-    """
+    """Return the spec of a mechanism for a drawing, with four segments or a shared layer if any."""
     if name in WITH_SEGMENTS:
         options.setdefault("segment", max(1, length // SEGMENTS_DRAWN))
     if name in SHARING:
@@ -53,15 +50,7 @@ def drawn_spec(
 
 
 def state(cost: Cost, numbers: str = "", fixed: str = " fixed") -> str:
-    """Return how many numbers a streaming layer stores, per token or in all.
-
-    "none" if it cannot stream.
-
-    Example:
-        >>> from suffice import preset
-        >>> state(preset("standard", 64, 4).cost(9), numbers=" numbers per token")
-        '128 numbers per token'
-    """
+    """Return how many numbers a streaming layer stores, per token or in all; "none": it cannot."""
     counts = [f"{cost.state_numbers:,}{numbers}"] if cost.state_numbers else []
     if cost.state_fixed:
         counts.append(f"{cost.state_fixed:,}{fixed}")
@@ -69,13 +58,7 @@ def state(cost: Cost, numbers: str = "", fixed: str = " fixed") -> str:
 
 
 def axes(spec: AttentionSpec) -> str:
-    """Name the axis values that differ from multi-head attention over every key.
-
-    Example:
-        >>> from suffice import preset
-        >>> axes(preset("efficient", 64, 4, causal=True))
-        'Efficient, Causal'
-    """
+    """Name the axis values that differ from multi-head attention over every key."""
     changed = [a for a, default in DEFAULTS.items() if type(getattr(spec, a)).__name__ != default]
     names = [brief(getattr(spec, axis)) for axis in changed]
     if spec.kv_heads != spec.num_heads:

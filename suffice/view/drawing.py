@@ -313,12 +313,7 @@ class CellStyle:
 
 
 def cell_styles(parts: Sequence[Part]) -> tuple[CellStyle, ...]:
-    """Assign each part a distinct style; styles repeat after the last one.
-
-    Example:
-        >>> [style.letter for style in cell_styles([Part("Window", ""), Part("Wide", "")])]
-        ['W', 'i']
-    """
+    """Assign each part a distinct style; styles repeat after the last one."""
     colours: list[str] = []
     shades: list[str] = []
     letters: list[str] = []

@@ -91,21 +91,12 @@ def test_several_metrics_and_tasks_have_a_line_each(suffice):
         for task, seed, row in product(("one", "two"), range(4), range(50)):
             lines.append(f"{task},{seed},{row},{rng.random():.3f},{1 + rng.random():.3f}")
         Path(f"{name}.csv").write_text("\n".join(lines))
-    result = suffice(
-        *("verdict", "a.csv", "b.csv", "--metric", "acc,loss", "--margin", "acc=20,loss=0.3"),
-        "--json",
-    )
+    words = ("verdict", "a.csv", "b.csv", "--metric", "acc,loss", "--margin", "acc=20,loss=0.3")
+    result, shown = suffice(*words, "--json"), suffice(*words)
     record = json.loads(result.stdout)
     check(record, "verdict")
-    assert len(record["comparisons"]) == 4
-    assert len(record["over_tasks"]) == 2
-    of_tasks = [c["mechanisms"][0]["difference"]["mean"] for c in record["comparisons"]]
-    over = record["over_tasks"][0]["mechanisms"][0]["difference"]["mean"]
-    assert over == pytest.approx((of_tasks[0] + of_tasks[2]) / 2)
-    assert result.exit_code == 0
-    shown = suffice(
-        "verdict", "a.csv", "b.csv", "--metric", "acc,loss", "--margin", "acc=20,loss=0.3"
-    )
+    assert (len(record["comparisons"]), len(record["over_tasks"])) == (4, 2)
+    assert result.exit_code == shown.exit_code == 0
     assert "says nothing of other tasks" in " ".join(shown.stdout.split())
 
 

@@ -26,25 +26,23 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    # metrics to judge by; empty takes the first that all sources have
+    """What is asked of results, see `suffice.verdict`."""
+
     metrics: tuple[str, ...] = ()
-    # "higher" or "lower", of every metric; None where names or sources tell
     better: str | None = None
-    percent: bool = False  # whether scores are in percent, which are shares once divided by 100
-    margins: Mapping[str, Margin]  # margin by metric, or under "" for all
-    # whether margins of metrics that are not shares are fractions of their values
+    percent: bool = False
+    margins: Mapping[str, Margin]  # by metric, or under "" for all
     relative: bool = False
-    baseline: str | None = None  # name that the others are compared with; None takes the first
-    failures: float | None = None  # largest acceptable rate of failed trainings; None does not ask
-    chance: float | None = None  # the share that a guess gets; None where it is not known
-    paired: bool = False  # whether runs without labels of seeds are paired in their order
-    kind: str | None = None  # kind of the files, of `KINDS`; None finds it
-    columns: Mapping[str, str] = field(default_factory=dict)  # columns of tables by role
-    # numbers of seeds at which the verdict is looked at, declared before
+    baseline: str | None = None
+    failures: float | None = None
+    chance: float | None = None
+    paired: bool = False
+    kind: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)  # by role
     looks: tuple[int, ...] = ()
-    state: str | Path | None = None  # file that keeps the looks
-    null: bool = False  # whether both names are reruns of one thing
-    command: str = ""  # the command as typed
+    state: str | Path | None = None
+    null: bool = False
+    command: str = ""  # as typed
 
 
 class RowNames:
@@ -229,13 +227,8 @@ def read(
 ) -> list[Source]:
     """Return what a value holds: a source for each model that a table names, else one.
 
-    Args:
-        name: name of the source where a table names none.
-        value: path of a file or folder of a kind; without a kind an array [seeds, rows], a list
-            [seeds] or a DataFrame.
-        kind: kind of the files, see `KINDS`.
-        question: the columns and metrics that are asked for.
-        row_names: numbers of the rows of all sources.
+    The value is the path of a file or folder of a kind, see `KINDS`; without a kind it is an array
+    [seeds, rows], a list [seeds] or a DataFrame.
     """
     if kind is None and hasattr(value, "to_dict") and hasattr(value, "columns"):
         names = [str(column) for column in value.columns]

@@ -390,10 +390,8 @@ def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
     """Return an exit code and a sentence about two groups of reruns of one thing.
 
     All reruns are split again into two groups, in every way or in 1,000 ways, and each split is
-    tested at 5%. Where nothing but chance differs, about 5% of the splits are told apart.
-
-    Returns:
-        0 if the groups that were given are not told apart, 10 if they are, and why that matters.
+    tested at 5%. Where nothing but chance differs, about 5% of the splits are told apart. The code
+    is 10 if the groups that were given are told apart, else 0.
     """
     names = [name for name, _ in results.pairs()]
     scores = Scores(results, verdict.metric)

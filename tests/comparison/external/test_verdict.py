@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -256,21 +254,6 @@ def test_a_declared_look_widens_the_interval_and_another_is_refused(tmp_path):
 def test_bad_input_is_refused(old, new, options, value):
     with pytest.raises((ConfigError, DataError), match=value):
         suffice.verdict({"old": old, "new": new}, **options)
-
-
-def test_reruns_are_split_in_every_way_and_tested(tmp_path):
-    old, again = OLD[:4], OLD[4:] + NEW[:2]
-    judged = suffice.verdict({"old": old, "again": again}, null=True)
-    runs, told = np.array(old + again), 0
-    for group in combinations(range(8), 4):
-        rest = np.delete(runs, group)
-        told += stats.ttest_ind(runs[list(group)], rest, equal_var=False).pvalue < 0.05
-    assert judged.code == 0
-    assert f"of 70 splits of all 8 reruns into two groups, {told} " in judged.sentence
-    moved = suffice.verdict({"old": old, "again": [v - 0.1 for v in again]}, null=True)
-    assert (moved.code, "more than chance" in moved.sentence) == (10, True)
-    with pytest.raises(ConfigError, match="--null"):
-        suffice.verdict({"old": [0.5, 0.6], "again": [0.4, 0.5]}, null=True)
 
 
 def test_a_file_may_hold_a_score_of_each_run(tmp_path):

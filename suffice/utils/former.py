@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
 from types import ModuleType
 
 FORMER = {
@@ -18,11 +16,14 @@ FORMER = {
 }
 
 
-class Former(MetaPathFinder, Loader):
+class Former:
     """Imports a module by the name that it had before, as the module that it is now."""
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        return spec_from_loader(name, self) if _now(name) else None
+        return ModuleSpec(name, self) if _now(name) else None  # type: ignore[arg-type]
+
+    def create_module(self, _spec: ModuleSpec) -> None:
+        return None
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = import_module(str(_now(module.__name__)))

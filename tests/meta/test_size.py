@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 72_982, 73_111
+MOST_LINES, MOST_TEST_LINES = 72_983, 73_111
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 311, 172
@@ -51,7 +51,7 @@ LINES = {
     "testing": 985,
     "text": 2375,
     "train": 4201,
-    "utils": 2474,
+    "utils": 2475,
     "view": 1474,
 }
 """By package; `.` holds the modules beside the packages."""

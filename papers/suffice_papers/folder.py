@@ -112,9 +112,8 @@ def run_cells(
 
     `rates` are learning rates by mechanism and heads; others have the recipe's.
     """
-    alone = (options.jobs or 1) == 1 and options.engine == "local"
     rates = rates or {}
-    jobs = [CellJob(plan, key, alone, rates.get(key[:2])) for key in keys]
+    jobs = [CellJob(plan, key, options.alone, rates.get(key[:2])) for key in keys]
     done = run_jobs(plan, jobs, folder, options, console=console, command=command)
     return [job.key for job in done]
 

@@ -39,8 +39,8 @@ from suffice.errors import ConfigError, check_known
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
+    from suffice.comparison.compare import OwnComparison
     from suffice.comparison.jobs import Execution
-    from suffice.comparison.own_loop import OwnComparison
     from suffice.comparison.plan import Plan, SavedPlan
     from suffice.train.recipes import Recipe
 
@@ -461,9 +461,8 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> O
     share = how.share
     joining = share is not None and (folder / FILE).exists()  # another job began it
     plan = choices.plan(read_plan(folder) if joining or how.resume else None)
-    from suffice.comparison.compare import claim, refuse_together
+    from suffice.comparison.compare import OwnComparison, claim, refuse_together
     from suffice.comparison.compare import compare as run_comparison
-    from suffice.comparison.own_loop import OwnComparison
 
     execution = how.execution
     refuse_together(plan, share=share, execution=execution)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -15,12 +16,21 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from suffice.comparison import report
 from suffice.comparison.answers import BAG, Key, path_of, read_answers, write_answers
 from suffice.comparison.bag_of_words import bag_of_words
-from suffice.comparison.console import cell_line, data_summary, figure_to_beat, seeds_needed
+from suffice.comparison.console import (
+    WIDTH,
+    cell_line,
+    data_summary,
+    figure_to_beat,
+    print_report,
+    seeds_needed,
+)
 from suffice.comparison.disagreements import disagreements, write_disagreements
-from suffice.comparison.jobs import CellJob, Execution, pool
+from suffice.comparison.jobs import CellJob, Execution, trainer
 from suffice.comparison.plan import Plan, read_plan, run_folder
+from suffice.comparison.report.page import notebook_html
 from suffice.comparison.resolution import FIRST_SEEDS
 from suffice.comparison.results import (
     Cell,
@@ -36,13 +46,14 @@ from suffice.comparison.results import (
     write_results,
 )
 from suffice.comparison.sufficiency import FIRST, UNDECIDED
-from suffice.comparison.training import CellFiles, check_scores, train_cell
+from suffice.comparison.training import CellFiles, check_scores
 from suffice.comparison.tuning import tune
-from suffice.comparison.verdict import hopeless, judge
+from suffice.comparison.verdict import Verdict, hopeless, judge
+from suffice.comparison.winner import write_winner
 from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
-from suffice.train import current, resolve_device, show
+from suffice.train import current, resolve_device
 from suffice.train.loop import Batches
 from suffice.train.recipes.own_data import TABLE
 from suffice.train.scoring import ModelInputs, cross_entropy, flatten_answers
@@ -75,12 +86,11 @@ def compare(
 ) -> Results | None:
     """Run a plan and return the results, which are also written to the folder.
 
-    With `plan.auto` a mechanism gets no further seed once it is decided, or will hardly be.
-
     Cells are trained seed by seed, all mechanisms of a seed one after the other, from the same
-    random state and in the same order of the data. Each finished cell is written at once, so an
-    interrupted comparison continues. Afterwards the forward passes of
-    all mechanisms are timed in turn.
+    random state and in the same order of the data. With `plan.auto` a mechanism gets no further
+    seed once it is decided, or will hardly be. Each finished cell is written at once, so an
+    interrupted comparison continues. Afterwards the forward passes of all mechanisms are timed in
+    turn.
 
     Jobs that share a folder each train a share (i, n) of the cells, every n-th from the i-th on,
     and return None. A last call without a share reads their cells, trains what is missing, and
@@ -99,12 +109,11 @@ def compare(
     """
     refuse_together(plan, share=share, execution=execution)
     started, clock = datetime.now(UTC), time.monotonic()
-    progress_console = None if quiet else console
-    with ExitStack() as stack:
+    shown = None if quiet else console
+    with nullcontext() if share else run_folder(folder).locked():
         if share is None:
-            stack.enter_context(run_folder(folder).locked())
             plan.claim(folder, resume=resume, command=command)
-        dataset = _load(plan, progress_console)
+        dataset = _load(plan, shown)
         check_scores(dataset)
         inputs, length = dataset.train.inputs, plan.recipe.model.length
         if inputs.dim() == 2 and length != inputs.shape[1]:  # noqa: PLR2004
@@ -115,46 +124,82 @@ def compare(
         facts = DataFacts.of(dataset, survey(dataset))
         write_facts(folder, facts)
         if not quiet:
-            _print("\n".join(data_summary(facts.data, plan)), console)
+            _print("\n".join(data_summary(facts.data, plan)), shown)
         figure = None
         if plan.recipe.task == TABLE and share is None:
-            figure = _answer_by_words(plan, dataset, folder, progress_console)
+            figure = _answer_by_words(plan, dataset, folder, shown)
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
         tuned = tune(plan, dataset, folder, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
         if measured and share is None and plan.tune is None:
             waiting = sum(not cell_path(folder, *key).exists() for key in keys)
-            tell = partial(_print, console=Console(quiet=True) if quiet else console)
+            tell = partial(_print, console=shown)
             execution = choose_execution(plan, dataset, folder, waiting, tell)
-            execution = execution and replace(execution, quiet=quiet)
-        if execution is None:
-            arguments = (plan, dataset, folder, console, rates)
-            trainer = partial(_one_after_other, *arguments, quiet=quiet)
-        else:
-            trainer = partial(_side_by_side, plan, folder, execution, console)
-        beat = None if anyway else figure
-        cells = _train_all(plan, keys, trainer, folder, console, quiet, beat)
+        alone = execution is None or execution.alone
+        jobs = {key: CellJob(plan, key, alone, rates.get(key[:2])) for key in keys}
+        how = {"console": console, "quiet": quiet, "data": _by_fold(plan, dataset)}
+        open_trainer = partial(trainer, folder, execution, **how)
+        cells = _train_all(plan, jobs, folder, shown, None if anyway else figure, open_trainer)
         if share is not None:
             return None
-        speeds = time_all(plan, dataset, progress_console)
         results = Results.of(
             plan,
             cells,
             **facts.fields(),
             tuned=tuned,
             dropped=tuple(sorted({key[0] for key in find_cells(folder)} - {*plan.mechanisms})),
-            speeds=speeds,
-            machine=machine_facts() | ({} if execution is None else execution.facts),
-            versions=software_versions(),
-            commit=source_commit(),
+            speeds=time_all(plan, dataset, shown),
             command="\n".join(read_plan(folder).commands),
-            started=started.isoformat(timespec="seconds"),
-            seconds=round(time.monotonic() - clock, 1),
+            **provenance(execution, started, clock),
         )
         write_results(folder / "results.json", results)
         results = with_rows(results, folder)
         write_disagreements(folder, disagreements(results, dataset))
     return results
+
+
+def provenance(execution: Execution | None, started: datetime, clock: float) -> dict[str, Any]:
+    """Return the fields of `Results` on where and when trainings ran, `clock` monotonic."""
+    return {
+        "machine": machine_facts() | ({} if execution is None else execution.facts),
+        "versions": software_versions(),
+        "commit": source_commit(),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - clock, 1),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnComparison:
+    """A comparison that is judged; printing it prints the verdict.
+
+    Args:
+        results: every training.
+        verdict: the mechanism that suffices, if any.
+        folder: folder of the results.
+        page: file of the report.
+    """
+
+    results: Results
+    verdict: Verdict
+    folder: Path
+    page: Path
+
+    @classmethod
+    def of(cls, results: Results, folder: Path, *, cost: str = "flops") -> OwnComparison:
+        """Judge a comparison, and write its report and which model it leaves to its folder."""
+        verdict = judge(results, cost=cost)
+        write_winner(folder, results, verdict)
+        page = report.write_report(results, verdict, folder)
+        return cls(results=results, verdict=verdict, folder=folder, page=page)
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDTH)
+        print_report(self.results, self.verdict, console, folder=self.folder)
+        return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self.results, self.verdict)
 
 
 def refuse_together(
@@ -198,9 +243,7 @@ def _answer_by_words(plan: Plan, dataset: Dataset, folder: Path, console: Consol
         if not path.exists():
             write_answers(path, bag_of_words(dataset if seed == 0 else _load(plan, None, seed)))
         figures.append(float(read_answers(path).right.mean()))
-    if console is not None:
-        mean = sum(figures) / len(figures)
-        _print(figure_to_beat(plan, mean, len(dataset.train)), console)
+    _print(figure_to_beat(plan, sum(figures) / len(figures), len(dataset.train)), console)
     return figures[0]
 
 
@@ -216,89 +259,56 @@ def _refuse_behind(plan: Plan, cells: Mapping[Key, Cell], beat: float) -> None:
     )
 
 
-Finish = Callable[[Cell, Callable[[str], None]], None]
-"""Takes a cell that was trained, and what shows the line about it."""
-Train = Callable[[list[Key], Finish], None]
-"""Trains cells, and calls `Finish` with each."""
+def _by_fold(plan: Plan, dataset: Dataset) -> Callable[[CellJob], Dataset]:
+    """Return what gives the data of a cell, and keeps those of the last fold."""
+    loaded = {0: dataset}
+
+    def data(job: CellJob) -> Dataset:
+        seed = 0 if plan.folds is None else job.key[2]
+        if seed not in loaded:
+            loaded.clear()
+            loaded[seed] = _load(plan, None, seed)
+        return loaded[seed]
+
+    return data
 
 
 def _train_all(
     plan: Plan,
-    keys: list[Key],
-    trainer: Callable[..., AbstractContextManager[Train]],
+    jobs: Mapping[Key, CellJob],
     folder: Path,
-    console: Console,
-    quiet: bool,
+    console: Console | None,
     beat: float | None,
+    open_trainer: Callable[..., Any],
 ) -> list[Cell]:
-    cells = {key: cell for key in keys if (cell := read_cell(folder, *key)) is not None}
+    cells = {key: cell for key in jobs if (cell := read_cell(folder, *key)) is not None}
     for key in cells:
         CellFiles.of(folder, *key).discard_checkpoint()
-    if len(cells) == len(keys):  # a cluster may be gone by now
-        return [cells[key] for key in keys]
+    if len(cells) == len(jobs):  # a cluster may be gone by now
+        return list(cells.values())
     first_seeds = {(*pair, seed) for pair in plan.pairs for seed in range(FIRST_SEEDS)}
 
-    def finish(cell: Cell, tell: Callable[[str], None]) -> None:
+    def finish(job: CellJob, tell: Callable[[str], None]) -> None:
+        cell = read_cell(folder, *job.key)
+        if cell is None:  # another program deleted it
+            return
         cells[cell.key] = cell
         tell(cell_line(cell))
         if beat is not None and cell.seed == 0 and cell.mechanism == plan.baseline:
             _refuse_behind(plan, cells, beat)
-        complete = cell.key in first_seeds and first_seeds <= cells.keys()
-        if complete and not quiet:
+        if console is not None and cell.key in first_seeds and first_seeds <= cells.keys():
             results = partial_results(plan, folder, list(cells.values()))
             _print(seeds_needed(results, plan), console)
 
-    with trainer(cells=len(keys), done=len(cells)) as train:
+    with open_trainer(cells=len(jobs), done=len(cells)) as train:
         # seeds between which a verdict is looked at are trained one after the other
-        for seed, keys_of_seed in groupby(keys, lambda key: plan.auto and max(key[2], FIRST - 1)):
+        for seed, keys in groupby(jobs, lambda key: plan.auto and max(key[2], FIRST - 1)):
             closed: set[tuple[str, int]] = set()
             if plan.auto and seed >= FIRST:
                 finished_cells = [cell for cell in cells.values() if cell.seed < seed]
                 closed = _decided(plan, folder, finished_cells)
-            train([k for k in keys_of_seed if k not in cells and k[:2] not in closed], finish)
-    return [cells[key] for key in keys if key in cells]
-
-
-@contextmanager
-def _one_after_other(
-    plan: Plan,
-    dataset: Dataset,
-    folder: Path,
-    console: Console,
-    rates: Mapping[tuple[str, int], float],
-    **shown: Any,
-) -> Iterator[Train]:
-    with show(console, **shown) as progress:
-
-        def train(keys: list[Key], finish: Finish) -> None:
-            loaded = 0  # seed whose fold the data are of
-            data = dataset
-            for key in keys:
-                if plan.folds is not None and key[2] != loaded:
-                    data, loaded = _load(plan, None, key[2]), key[2]
-                rate = rates.get(key[:2])
-                cell = train_cell(plan, key, data, folder, progress, rate=rate)
-                finish(cell, progress.finish)
-
-        yield train
-
-
-@contextmanager
-def _side_by_side(
-    plan: Plan, folder: Path, execution: Execution, console: Console, **shown: Any
-) -> Iterator[Train]:
-    with pool(folder, execution, console=console, **shown) as workers:
-
-        def train(keys: list[Key], finish: Finish) -> None:
-            jobs = [CellJob(plan, key, alone=workers.alone) for key in keys]
-
-            def finish_job(job: CellJob) -> None:
-                if (cell := read_cell(folder, *job.key)) is not None:
-                    finish(cell, workers.display.finish)
-
-            workers.train(jobs, finish_job)
-
-        yield train
+            train([jobs[k] for k in keys if k not in cells and k[:2] not in closed], finish)
+    return [cells[key] for key in jobs if key in cells]
 
 
 def choose_execution(
@@ -373,11 +383,12 @@ def _decided(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]
 
 
 def partial_results(plan: Plan, folder: Path, cells: list[Cell]) -> Results:
+    """Return what is known while cells are still being trained."""
     return with_rows(Results.of(plan, cells, **read_facts(folder)), folder)
 
 
-def _print(line: str | None, console: Console) -> None:
-    if line is not None:
+def _print(line: str | None, console: Console | None) -> None:
+    if line is not None and console is not None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -386,9 +397,7 @@ def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tu
 
     The models are fresh: the cost of a forward does not depend on the weights.
     """
-    if console is not None:
-        line = "timing the forward passes side by side"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print("timing the forward passes side by side", console)
     torch_device = resolve_device(plan.device)
     size = min(plan.recipe.training.batch_size, len(dataset.test))
     batch = dataset.test.take(torch.arange(size))

@@ -43,7 +43,7 @@ from suffice.errors import (
 )
 from suffice.utils.files import write_atomic
 from suffice.utils.machine import software_versions
-from suffice.utils.progress import Progress, Silent, Workers, workers
+from suffice.utils.progress import Progress, Silent, Workers, show, workers
 from suffice.utils.torch_compat import MAX_THREADS
 from suffice.utils.torch_compat import threads as torch_threads
 
@@ -109,6 +109,11 @@ class Execution:
             return chosen
         count = chosen.jobs or 1
         return None if count == 1 else replace(chosen, threads=max(1, torch_threads() // count))
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other cell is trained on the machine at the same time."""
+        return self.engine == "local" and (self.jobs or 1) == 1
 
     @property
     def facts(self) -> dict[str, object]:
@@ -213,7 +218,6 @@ class Pool:
 
     engine: Engine  # processes of the workers
     display: Workers  # display of the progress
-    alone: bool = False  # whether there is one, on this machine
     seconds: float = field(default=0.0, init=False)  # duration of all trainings together
     # time from the start of the first training to the end of the last, so without that in which
     # processes or a cluster start
@@ -587,9 +591,8 @@ def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) ->
                 f"{engine.jobs} cells x {options.threads} threads on {cores} processors wait for "
                 f"each other; {max(1, cores // options.threads)} at a time are as fast"
             )
-        alone = make is LocalProcesses and engine.jobs == 1
         try:
-            yield (working := Pool(engine, display, alone))
+            yield (working := Pool(engine, display))
         finally:
             engine.close()
     if engine.jobs > 1 and 0.0 < working.seconds < working.elapsed:
@@ -597,3 +600,36 @@ def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) ->
             f"{engine.jobs} at a time took {working.elapsed:.0f} s after their start, and the "
             f"trainings themselves {working.seconds:.0f} s: one after the other is faster"
         )
+
+
+Finish = Callable[[Any, Callable[[str], None]], None]
+"""Takes a job that is trained, and what shows the line about it."""
+
+
+@contextlib.contextmanager
+def trainer(
+    folder: Path,
+    options: Execution | None,
+    *,
+    console: Console,
+    quiet: bool,
+    data: Callable[[Any], Any] = lambda job: job.data(),
+    **shown: Any,
+) -> Iterator[Callable[[Sequence[Job], Finish], None]]:
+    """Yield train(jobs, finish): one after the other in this process, or as the options say.
+
+    `data` returns what a job is trained on in this process; workers load it themselves.
+    """
+    if options is None:
+        with show(console, quiet=quiet, **shown) as progress:
+
+            def train(jobs: Sequence[Job], finish: Finish) -> None:
+                for job in jobs:
+                    job.run(data(job), folder, progress)
+                    finish(job, progress.finish)
+
+            yield train
+        return
+    with pool(folder, replace(options, quiet=quiet), console=console, **shown) as working:
+        tell = working.display.finish
+        yield lambda jobs, finish: working.train(jobs, lambda job: finish(job, tell))

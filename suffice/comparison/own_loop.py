@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import io
 import multiprocessing
 import os
 import pickle
@@ -17,6 +16,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from weakref import WeakSet
 
@@ -26,13 +26,11 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from suffice.comparison import report
 from suffice.comparison.answers import Answers, from_scores, path_of, write_answers
-from suffice.comparison.console import WIDTH, print_report
-from suffice.comparison.jobs import Execution, pool
+from suffice.comparison.compare import OwnComparison, provenance
+from suffice.comparison.jobs import Execution, trainer
 from suffice.comparison.metrics import LOWER, Margin, own_metric
 from suffice.comparison.plan import MARGIN, SavedPlan, check_several, parse_cells, run_folder
-from suffice.comparison.report.page import notebook_html
 from suffice.comparison.results import (
     OWN_LOOP,
     Cell,
@@ -46,16 +44,14 @@ from suffice.comparison.results import (
     write_results,
 )
 from suffice.comparison.training import state_bytes
-from suffice.comparison.verdict import Verdict, judge
-from suffice.comparison.winner import write_winner
 from suffice.errors import ConfigError, check_known, unknown
 from suffice.layers import Attention
 from suffice.ops.flops import register_flops
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.spec import AttentionSpec
 from suffice.train.recipes import SCALES
-from suffice.utils.machine import machine_facts, software_versions, source_commit
-from suffice.utils.progress import Progress, show
+from suffice.utils.machine import source_commit
+from suffice.utils.progress import Progress
 from suffice.utils.records import Axis, is_whole
 
 ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"
@@ -184,39 +180,6 @@ class AttentionMaker:
         return {"flops": COUNTED} if self._counted else {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnComparison:
-    """A comparison in somebody's own loop, judged; printing it prints the verdict.
-
-    Args:
-        results: every training.
-        verdict: the mechanism that suffices, if any.
-        folder: folder of the results.
-        page: file of the report.
-    """
-
-    results: Results
-    verdict: Verdict
-    folder: Path
-    page: Path
-
-    @classmethod
-    def of(cls, results: Results, folder: Path, *, cost: str = "flops") -> OwnComparison:
-        """Judge a comparison, and write its report and which model it leaves to its folder."""
-        verdict = judge(results, cost=cost)
-        write_winner(folder, results, verdict)
-        page = report.write_report(results, verdict, folder)
-        return cls(results=results, verdict=verdict, folder=folder, page=page)
-
-    def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=WIDTH)
-        print_report(self.results, self.verdict, console, folder=self.folder)
-        return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self.results, self.verdict)
-
-
 def compare(
     train: Callable[[AttentionMaker, int], Scores],
     mechanisms: Sequence[str] | Mapping[str, str | Make] = (),
@@ -323,7 +286,8 @@ def compare(
         "scale": SCALES[0],
         "metric": metric,
         "source": _digest(train),
-        "made_by": {name: _digest_with_named(make) for name, make in named.items()},
+        "made_by": {name: _maker_of(make) for name, make in named.items()},
+        "commit": _commit_of(_code_of(train)),
     }
     plan = SavedPlan(
         recipe=recipe,
@@ -338,23 +302,32 @@ def compare(
         device="cuda" if torch.cuda.is_available() else "cpu",
     )
     folder = Path(out) if out is not None else Path("runs") / name
-    task = _Task(train, named, plan, chance, folder, quiet, execution)
+    keys = [(mechanism, seed) for seed in range(seeds) for mechanism in named]
+    if share is not None:
+        number, of = parse_cells(share, "cells=")
+        keys = keys[number - 1 :: of]
+    jobs = [OwnJob(train, named[key[0]], plan, key) for key in keys]
     if execution is not None:
-        task.check_sendable(engine)
-    clock = time.monotonic()
-    started = datetime.now(UTC)
-    with nullcontext() if share else run_folder(task.folder).locked():
-        task.claim()
-        keys = task.keys
-        if share is not None:
-            number, of = parse_cells(share, "cells=")
-            keys = keys[number - 1 :: of]
-        found = task.run(keys)
+        _check_sendable(jobs, engine)
+    started, clock = datetime.now(UTC), time.monotonic()
+    with nullcontext() if share else run_folder(folder).locked():
+        _claim(plan, folder)
+        there = _read(folder, keys)
+        if missing := [job for job in jobs if job.key not in there]:
+            shown = {"quiet": quiet, "cells": len(keys), "done": len(there)}
+            with trainer(folder, execution, console=Console(stderr=True), **shown) as run:
+                run(missing, lambda job, tell: tell(job.line(_read(folder, [job.key])[job.key])))
         if share is not None:
             return None
-        results = task.results(found, started, time.monotonic() - clock)
-        write_results(task.folder / "results.json", results)
-    return OwnComparison.of(with_rows(results, task.folder), task.folder)
+        results = Results.of(
+            plan,
+            _read(folder, keys).values(),
+            chance=chance,
+            command=f"suffice.compare({name}, ...)",
+            **provenance(execution, started, clock),
+        )
+        write_results(folder / "results.json", results)
+    return OwnComparison.of(with_rows(results, folder), folder)
 
 
 def _code_of(train: Any) -> Any:
@@ -390,115 +363,102 @@ def _named(mechanisms: Iterable[str] | Mapping[str, str | Make]) -> dict[str, st
     return named
 
 
+def _claim(plan: SavedPlan, folder: Path) -> None:
+    """Write plan.json; refuse a folder whose cells other functions or mechanisms trained."""
+    run, settings = run_folder(folder), asdict(plan)
+    made_by = settings["recipe"]["made_by"]
+
+    def check() -> None:
+        saved = run.read()
+        was = {**saved.get("recipe", {}), **{n: saved.get(n) for n in ("better", "relative")}}
+        now = {**settings, **plan.recipe}
+        for name in ("name", "metric", "source", "better", "relative"):
+            if (was.get(name) or None) != (now[name] or None):
+                raise ConfigError(
+                    f"{folder} holds trainings of another function or metric ({name} differs); "
+                    "give another folder with out=, or delete it."
+                )
+        for name, before in was.get("made_by", {}).items():
+            now = made_by.setdefault(name, before)
+            # a bare digest is of an older folder, and of more code than a digest of today
+            comparable = PRESETS.keys() & {before, now} or " " in (before or "")
+            if now != before and comparable:
+                raise ConfigError(
+                    f"{folder} holds trainings of another {name!r}: its code has changed since; "
+                    "give another folder with out=, or delete it."
+                )
+
+    run.claim(settings, resume=True, check=check)
+
+
+def _read(folder: Path, keys: list[tuple[str, int]]) -> dict[tuple[str, int], Cell]:
+    heads = {(name, seed): heads for name, heads, seed in find_cells(folder)}
+    cells = ((key, read_cell(folder, key[0], heads[key], key[1])) for key in keys if key in heads)
+    return {key: cell for key, cell in cells if cell is not None}
+
+
+def _check_sendable(jobs: Sequence[OwnJob], engine: str) -> None:
+    """Refuse functions that no other process can be given."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise ConfigError(
+            "a worker of suffice.compare runs the script again and begins a comparison; put "
+            'the call below `if __name__ == "__main__":`.'
+        )
+    if engine != "local":
+        return
+    try:
+        pickle.dumps(jobs)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"another process cannot be given {_name_of(jobs[0].train)} and its mechanisms "
+            f'({error}); define them in a file with def, or give engine="ray", address="local".'
+        ) from error
+
+
 @dataclass(frozen=True)
-class _Task:
+class OwnJob:
+    """One training of a comparison in somebody's loop."""
+
     train: Callable[[AttentionMaker, int], Scores]
-    mechanisms: dict[str, str | Make]
+    make: str | Make
     plan: SavedPlan
-    chance: float | None
-    folder: Path
-    quiet: bool
-    execution: Execution | None = None
+    key: tuple[str, int]  # mechanism and seed
 
     @property
     def name(self) -> str:
-        """Name of the function."""
-        return self.plan.recipe["name"]
+        """The cell, in words."""
+        return f"{self.key[0]} seed {self.key[1]}"
 
     @property
-    def keys(self) -> list[tuple[str, int]]:
-        """Every (mechanism, seed), all mechanisms of a seed before the next."""
-        return [(name, seed) for seed in range(self.plan.seeds) for name in self.mechanisms]
+    def device(self) -> str:
+        """That of the machine which began the comparison."""
+        return self.plan.device
 
-    def claim(self) -> None:
-        """Write plan.json; refuse a folder whose cells other functions or mechanisms trained."""
-        run, settings = run_folder(self.folder), asdict(self.plan)
-        made_by = settings["recipe"]["made_by"]
+    def data(self) -> None:
+        """The function loads its data itself."""
 
-        def check() -> None:
-            saved = run.read()
-            was = {**saved.get("recipe", {}), **{n: saved.get(n) for n in ("better", "relative")}}
-            now = {**settings, **self.plan.recipe}
-            for name in ("name", "metric", "source", "better", "relative"):
-                if (was.get(name) or None) != (now[name] or None):
-                    raise ConfigError(
-                        f"{self.folder} holds trainings of another function or metric ({name} "
-                        "differs); give another folder with out=, or delete it."
-                    )
-            for name, before in was.get("made_by", {}).items():
-                if made_by.setdefault(name, before) != before:
-                    raise ConfigError(
-                        f"{self.folder} holds trainings of another {name!r}: its code has changed "
-                        "since; give another folder with out=, or delete it."
-                    )
+    def checkpoint(self, folder: Path) -> None:
+        """The function keeps its own."""
 
-        run.claim(settings, resume=True, check=check)
-
-    def run(self, keys: list[tuple[str, int]]) -> list[Cell]:
-        """Train every one of these that is not on disk yet; return all."""
-        finished = self._read(keys)
-        missing = [key for key in keys if key not in finished]
-        console = Console(stderr=True)
-        shown: dict[str, Any] = {"cells": len(keys), "done": len(finished)}
-        if self.execution is not None and missing:  # a cluster may be gone when all is done
-            with pool(self.folder, self.execution, console=console, **shown) as workers:
-                jobs = [OwnJob(self, *key) for key in missing]
-                workers.train(jobs, lambda job: workers.display.finish(self._line(job.key)))
-        else:
-            with show(console, quiet=self.quiet, **shown) as progress:
-                for name, seed in missing:
-                    progress.cell(f"{name} seed {seed}")
-                    self.train_one(name, seed, self.folder)
-                    progress.step(1, 1)
-                    progress.finish(self._line((name, seed)))
-        finished |= self._read(missing)
-        return [cell for key in keys if (cell := finished[key]) is not None]
-
-    def _read(self, keys: list[tuple[str, int]]) -> dict[tuple[str, int], Cell | None]:
-        there = {(name, seed): heads for name, heads, seed in find_cells(self.folder)}
-        return {
-            key: read_cell(self.folder, key[0], there[key], key[1]) for key in keys if key in there
-        }
-
-    def _line(self, key: tuple[str, int]) -> str:
-        cell = self._read([key])[key]
-        return (
-            f"{key[0]} seed {key[1]}: {self.plan.metric} {self._value(cell)}, "
-            f"{cell.seconds_per_epoch:.0f} s"
-        )
-
-    def train_one(self, name: str, seed: int, folder: Path) -> None:
-        """Train a cell and write it."""
+    def run(self, data: None, folder: Path, progress: Progress) -> None:  # noqa: ARG002
+        """Call the function, and write the cell."""
+        progress.cell(self.name)
         _warm_up()
-        cell, answers = self._train(name, seed)
+        cell, answers = self._train()
         if answers is not None:
             write_answers(path_of(folder, cell_path(folder, *cell.key).stem), answers)
         write_cell(folder, cell)
+        progress.step(1, 1)
 
-    def check_sendable(self, engine: str) -> None:
-        """Refuse functions that no other process can be given."""
-        if getattr(multiprocessing.current_process(), "_inheriting", False):
-            raise ConfigError(
-                "a worker of suffice.compare runs the script again and begins a comparison; put "
-                'the call below `if __name__ == "__main__":`.'
-            )
-        if engine != "local":
-            return
-        try:
-            pickle.dumps(OwnJob(self, next(iter(self.mechanisms)), 0))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ConfigError(
-                f"another process cannot be given {self.name} and its mechanisms ({error}); "
-                'define them in a file with def, or give engine="ray", address="local".'
-            ) from error
+    def line(self, cell: Cell) -> str:
+        """Return the line about a finished training."""
+        metric, share = self.plan.metric, self.plan.better is None
+        score = f"{cell.test_accuracy:.2%}" if share else f"{cell.scores[metric]:.4g}"
+        return f"{self.name}: {metric} {score}, {cell.seconds_per_epoch:.0f} s"
 
-    def _value(self, cell: Cell) -> str:
-        if self.plan.better is None:
-            return f"{cell.test_accuracy:.2%}"
-        return f"{cell.scores[self.plan.metric]:.4g}"
-
-    def _train(self, name: str, seed: int) -> tuple[Cell, Answers | None]:
-        maker = AttentionMaker(self.mechanisms[name], name)
+    def _train(self) -> tuple[Cell, Answers | None]:
+        name, seed = self.key
+        maker = AttentionMaker(self.make, name)
         for plant in (random.seed, np.random.seed, torch.manual_seed):
             plant(seed)
         with _sizes_of_trained() as sizes:
@@ -509,8 +469,9 @@ class _Task:
         sizes |= {id(p): p.numel() for layer in maker.layers for p in layer.parameters()}
         if not maker.layers:
             raise ConfigError(
-                f"{self.name} did not call its first argument, attention(d_model, num_heads), so "
-                "all mechanisms would be the same; use it where the model has its attention."
+                f"{_name_of(self.train)} did not call its first argument, attention(d_model, "
+                "num_heads), so all mechanisms would be the same; use it where the model has its "
+                "attention."
             )
         self._check(scores[self.plan.metric])
         loss = scores.get(LOSS)
@@ -538,7 +499,7 @@ class _Task:
         return cell, answers
 
     def _check(self, score: float) -> None:
-        said = f"{self.name} returned {self.plan.metric} = {score:g}"
+        said = f"{_name_of(self.train)} returned {self.plan.metric} = {score:g}"
         if self.plan.better is None and not 0.0 <= score <= 1.0:
             raise ConfigError(
                 f"{said}; give a fraction from 0 to 1, of which more is better, or say of any "
@@ -546,54 +507,6 @@ class _Task:
             )
         if self.plan.relative and not score > 0.0:
             raise ConfigError(f"{said}; with relative=True it must be above 0.")
-
-    def results(self, cells: list[Cell], started: datetime, seconds: float) -> Results:
-        """Return the whole comparison."""
-        return Results.of(
-            self.plan,
-            cells,
-            chance=self.chance,
-            machine=machine_facts() | ({} if self.execution is None else self.execution.facts),
-            versions=software_versions(),
-            commit=source_commit(),
-            command=f"suffice.compare({self.name}, ...)",
-            started=started.isoformat(timespec="seconds"),
-            seconds=round(seconds, 1),
-        )
-
-
-@dataclass(frozen=True)
-class OwnJob:
-    """One training of a comparison in somebody's loop."""
-
-    task: _Task
-    mechanism: str
-    seed: int
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Mechanism and seed."""
-        return self.mechanism, self.seed
-
-    @property
-    def name(self) -> str:
-        """The cell, in words."""
-        return f"{self.mechanism} seed {self.seed}"
-
-    @property
-    def device(self) -> str:
-        """That of the machine which began the comparison."""
-        return self.task.plan.device
-
-    def data(self) -> None:
-        """The function loads its data itself."""
-
-    def checkpoint(self, folder: Path) -> None:
-        """The function keeps its own."""
-
-    def run(self, data: None, folder: Path, progress: Progress) -> None:  # noqa: ARG002
-        """Call the function, and write the cell."""
-        self.task.train_one(*self.key, folder)
 
 
 def _numbers(scores: Scores, metric: str) -> tuple[dict[str, float], Answers | None]:
@@ -641,62 +554,49 @@ def _warm_up() -> None:
     optimiser.step()
 
 
-def _bound(train: Any) -> list[Any]:
-    if isinstance(train, functools.partial):
-        return [*_bound(train.func), *train.args, *sorted(train.keywords.items())]
-    return [] if hasattr(train, "__name__") else sorted(vars(train).items())
+def _digest(train: Any, held: Sequence[Any] = (), source: str | None = None) -> str | None:
+    """Return sixteen characters that identify a function's source and arguments, None without one.
+
+    Addresses of objects do not count.
+    """
+    code, bound = train, []
+    while isinstance(code, functools.partial):
+        bound[:0] = [*code.args, *sorted(code.keywords.items())]
+        code = code.func
+    if not hasattr(code, "__name__"):
+        bound[:0] = sorted(vars(code).items())
+        code = type(code)
+    try:
+        source = inspect.getsource(code) if source is None else source
+    except (OSError, TypeError):
+        return None
+    text = "".join([source, *map(repr, [*bound, *held])])
+    return hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", text).encode()).hexdigest()[:16]
 
 
-PLAIN = (bool, int, float, str, bytes, tuple, type(None), Axis, AttentionSpec)
+PLAIN = (bool, int, float, str, bytes, tuple, type(None), type, FunctionType, Axis, AttentionSpec)
 
 
-def _digest_with_named(make: str | Make) -> str | None:
-    """Return what identifies a mechanism: its name, or its code with the code that it names.
+def _maker_of(make: str | Make) -> str:
+    """Return what a folder records of a mechanism: the preset's name, or a function's digest.
 
-    Of the classes and functions that it names, those of the same module count, and those that they
-    name: a kernel of one's own is the mechanism as much as the function that gives it. None without
-    a source.
+    Its own source counts, and the plain values and names that it closes over.
     """
     if isinstance(make, str):
         return make
-    module, waiting = _code_of(make).__module__, [_code_of(make)]
-    parts: dict[Any, str] = {}
-    while waiting:
-        code = waiting.pop()
-        if code in parts or getattr(code, "__module__", None) != module:
-            continue
-        try:
-            parts[code] = _source_of(code)
-        except (OSError, TypeError):
-            return None
-        members = vars(code).values() if inspect.isclass(code) else [code]
-        for member in members:
-            function = inspect.unwrap(getattr(member, "__func__", member))
-            if not inspect.isfunction(function):
-                continue
-            scope = inspect.getclosurevars(function)
-            values = {**scope.globals, **scope.nonlocals}
-            waiting += [v for v in values.values() if inspect.isclass(v) or inspect.isfunction(v)]
-            held = {name: v for name, v in scope.nonlocals.items() if isinstance(v, PLAIN)}
-            parts[code] += repr(sorted(held.items(), key=str))
-    return _digest_of([*sorted(parts.values()), *map(repr, _bound(make))])
+    code = _code_of(make)
+    held = [cell.cell_contents for cell in getattr(code, "__closure__", None) or ()]
+    source = None
+    if code.__name__ == "<lambda>":  # its source is the whole line, with its neighbours
+        held += [code.__code__.co_code, code.__code__.co_names, *code.__code__.co_consts]
+        source = ""
+    digest = _digest(make, [value for value in held if isinstance(value, PLAIN)], source)
+    return f"{code.__qualname__} {digest}"
 
 
-def _source_of(code: Any) -> str:
-    if getattr(code, "__name__", "") != "<lambda>":
-        return inspect.getsource(code)
-    held = code.__code__
-    return repr((held.co_code, held.co_names, [c for c in held.co_consts if isinstance(c, PLAIN)]))
-
-
-def _digest_of(texts: Iterable[str]) -> str:
-    """Return sixteen characters that identify texts, but for addresses of objects."""
-    return hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", "".join(texts)).encode()).hexdigest()[:16]
-
-
-def _digest(train: Callable[..., Any]) -> str | None:
+def _commit_of(code: Any) -> str | None:
     try:
-        source = inspect.getsource(_code_of(train))
-    except (OSError, TypeError):
+        file = Path(inspect.getsourcefile(code) or "")
+    except TypeError:  # of an interactive session
         return None
-    return _digest_of([source, *map(repr, _bound(train))])
+    return source_commit(file.parent, file.name)

@@ -9,9 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from suffice.comparison.compare import compare
+from suffice.comparison.compare import OwnComparison, compare
 from suffice.comparison.metrics import METRICS, Margin
-from suffice.comparison.own_loop import OwnComparison
 from suffice.comparison.plan import MARGIN, Plan, check_several
 from suffice.data.rows import kind_of_file, plain_text, split_columns
 from suffice.data.table import COLUMNS

@@ -50,33 +50,27 @@ OWN_LOOP = "your own loop"  # task of `suffice.compare`
 class Cell:
     """One trained model: a mechanism with a number of heads from one seed."""
 
-    mechanism: str  # name of the mechanism
-    num_heads: int  # heads of each attention layer; 0 where results of another program have none
-    seed: int  # seed of weights and data order; equal seeds are paired across mechanisms
-    parameters_layer: int  # parameters of one attention layer
-    parameters_model: int  # parameters of the whole model
-    flops: int  # one forward of the attention layers for one sample, in FLOPs
-    epochs: tuple[EpochRecord, ...] = ()  # measurements of each epoch, in order
+    mechanism: str
+    num_heads: int  # of each attention layer; 0 where results of another program have none
+    seed: int  # of weights and data order; equal seeds are paired across mechanisms
+    parameters_layer: int  # of one attention layer
+    parameters_model: int
+    flops: int  # one forward of the attention layers for one sample
+    epochs: tuple[EpochRecord, ...] = ()
     best_epoch: int = 0  # the epoch whose weights were scored, from 1
-    stopped_early: bool = False  # whether training ended before the last planned epoch
-    seconds_per_epoch: float = 0.0  # typical (median) training time of an epoch, in seconds
-    # loss of the scored weights on the training split; None where somebody's own loop does not tell
-    # it
+    stopped_early: bool = False
+    seconds_per_epoch: float = 0.0  # median
+    # of the scored weights; None where somebody's own loop does not return it
     train_loss: float | None = None
-    # accuracy of the scored weights on the training split, None as above
     train_accuracy: float | None = None
-    train_top5: float | None = None  # top-5 accuracy there, None with 5 classes or fewer
-    test_loss: float | None  # loss on the test split, None as above
-    # accuracy on the test split; None where somebody's own loop tells only another metric
+    train_top5: float | None = None  # None with 5 classes or fewer
+    test_loss: float | None
     test_accuracy: float | None
-    test_top5: float | None = None  # top-5 accuracy there, None with 5 classes or fewer
-    # further figures of the test split by name, see `suffice.comparison.training`
-    scores: dict[str, float] = field(default_factory=dict)
-    # how a score was computed, for those of which there are variants; and "flops" where they do not
-    # follow from a spec
+    test_top5: float | None = None
+    scores: dict[str, float] = field(default_factory=dict)  # further figures of the test split
+    # how a score with variants was computed; and "flops" where no spec gives them
     signatures: dict[str, str] = field(default_factory=dict)
-    # energy of the processor while it was trained; None where the machine does not tell
-    joules: float | None = None
+    joules: float | None = None  # of the processor in training; None: not measured
     # KV cache and states of all layers after a text of the trained length in float32; None where
     # one is not causal
     state_bytes: int | None = None
@@ -95,7 +89,7 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Key of this cell in a comparison: mechanism, heads, seed."""
+        """Mechanism, heads, seed."""
         return (self.mechanism, self.num_heads, self.seed)
 
     def figure(self, name: str) -> float | None:
@@ -120,8 +114,8 @@ class Cell:
 class Speed:
     """Speed and memory of one mechanism with a number of heads, measured interleaved."""
 
-    mechanism: str  # name of the mechanism
-    num_heads: int  # heads of each attention layer, >= 1
+    mechanism: str
+    num_heads: int
     latency: tuple[float, ...]  # seconds per forward of one batch, one value per round
     batch_size: int  # samples in that batch
     peak_bytes: int  # maximum of bytes allocated at once during that forward
@@ -136,7 +130,7 @@ class Speed:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Key of this record in a comparison: mechanism, heads."""
+        """Mechanism, heads."""
         return (self.mechanism, self.num_heads)
 
 
@@ -144,17 +138,16 @@ class Speed:
 class Tuned:
     """The learning rate chosen for one mechanism with a number of heads before the comparison."""
 
-    mechanism: str  # name of the mechanism
-    num_heads: int  # heads of each attention layer, >= 1
+    mechanism: str
+    num_heads: int
     rate: float  # the one with the lowest mean loss
-    rates: tuple[float, ...]  # the grid, rising
-    # validation loss of each rate and tuning seed; infinity where training diverged
-    losses: tuple[tuple[float, ...], ...]
-    seconds: float  # seconds of all these trainings
+    rates: tuple[float, ...]  # rising
+    losses: tuple[tuple[float, ...], ...]  # in validation, by rate and seed; infinity: diverged
+    seconds: float  # of all trainings
 
     @property
     def trainings(self) -> int:
-        """Trainings spent on the choice."""
+        """Their number."""
         return sum(map(len, self.losses))
 
     @property
@@ -173,12 +166,9 @@ class External:
     sources: dict[str, str]  # source read under each name, in words
     pairing: str  # units that two names share: "seeds and rows", "rows", "seeds" or "none"
     notes: tuple[str, ...] = ()  # sentences about parts that were left out or are not known
-    # numbers of seeds at which a verdict is looked at, declared before; empty where there is one
-    # look
-    looks: tuple[int, ...] = ()
-    # unit of the last digit to which the numbers of seeds were rounded, where rows are not known
-    last_digit: float = 0.0
-    rows_of_tasks: tuple[int, ...] = ()  # number of rows of each task, of a mean over tasks
+    looks: tuple[int, ...] = ()  # numbers of seeds, declared before; empty: one look
+    last_digit: float = 0.0  # unit to which scores of seeds were rounded, where rows are not known
+    rows_of_tasks: tuple[int, ...] = ()  # of a mean over tasks
 
     @property
     def pairs_seeds(self) -> bool:
@@ -194,73 +184,38 @@ PLANNED = ("margin", "baseline", "metric", "better", "relative", "folds")
 class Results:
     """A whole comparison, with what is needed to judge and to repeat it.
 
-    Args:
-        task: name of the task.
-        recipe: name of the recipe.
-        title: title of one line.
-        margin: loss of test accuracy that still suffices, a fraction.
-        baseline: the mechanism that all others are compared with.
-        cells: every trained model.
-        speeds: every timed (mechanism, heads).
-        machine: facts about the machine.
-        versions: versions of the software.
-        commit: the source's git commit, None outside a checkout.
-        command: the command line.
-        started: time of the start, in ISO 8601.
-        seconds: seconds that it all took.
-        answers: mean number of answers that a row of the test split asks for; 1 for one label.
-        chance: accuracy of a guess that has not found the answer, None where it is not known.
-        majority: test accuracy of always giving the label most frequent in training, see `Survey`.
-        data: counts of the data set; None where they are not known.
-        scale: "paper" for the recipe's own sizes, "small" for its small twin.
-        metric: name of the verdict's metric, see `suffice.comparison.metrics`.
-        better: "higher" or "lower" for a metric of somebody's own loop that is not a share; None
-            for all others.
-        relative: whether the margin of such a metric is a fraction of its value; else it is in its
-            own unit.
-        most_seeds: maximum of seeds of a comparison that added seeds until a verdict stood; None
-            where their number was fixed before.
-        folds: number of parts that the rows were cut into, of which each seed was tested on its
-            own; None where all seeds were tested on the same rows.
-        tuned: learning rates that were chosen before, one for each (mechanism, heads); empty where
-            all have the recipe's.
-        dropped: mechanisms with cells in the folder that are not compared any more.
-        external: reading of another program's results; None for comparisons made here.
-        rows: answers of the models on each test row, by mechanism, heads and seed; kept in separate
-            files next to the results. Older cells have none.
-
     Raises:
-        ConfigError: if the margin is not a fraction from 0 to below 1, chance not an accuracy, a
-            row asks for less than one answer, the scale is unknown, or a cell or a speed is there
-            twice.
+        ConfigError: for a margin, chance or scale that is not legal, a row that asks for less than
+            one answer, or a cell or a speed that is there twice.
     """
 
     task: str
     recipe: str
     title: str
-    margin: float
-    baseline: str
+    margin: float  # loss of the metric that still suffices
+    baseline: str  # the mechanism that all others are compared with
     cells: tuple[Cell, ...]
     speeds: tuple[Speed, ...] = ()
     machine: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
-    commit: str | None = None
+    commit: str | None = None  # of the source; None outside a checkout
     command: str = ""
-    started: str = ""
+    started: str = ""  # ISO 8601
     seconds: float = 0.0
-    answers: float = 1.0
-    chance: float | None = None
-    majority: float | None = None
+    answers: float = 1.0  # mean number that a row of the test split asks for
+    chance: float | None = None  # accuracy of a guess; None: not known
+    majority: float | None = None  # of always giving the label most frequent in training
     data: Survey | None = None
     scale: str = SCALES[0]
     metric: str = "accuracy"
-    better: str | None = None
-    relative: bool = False
-    most_seeds: int | None = None
-    folds: int | None = None
+    better: str | None = None  # "higher" or "lower" for a metric of an own loop other than a share
+    relative: bool = False  # whether the margin is a fraction of such a metric, not in its unit
+    most_seeds: int | None = None  # of seeds that were added until a verdict stood
+    folds: int | None = None  # parts of the rows, each tested by a seed; None: all test the same
     tuned: tuple[Tuned, ...] = ()
-    dropped: tuple[str, ...] = ()
-    external: External | None = None
+    dropped: tuple[str, ...] = ()  # mechanisms of the folder that are not compared any more
+    external: External | None = None  # reading of another program's results
+    # answers to each test row by (mechanism, heads, seed), kept in files of their own
     rows: Mapping[Key, Answers] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -35,9 +35,9 @@ def software_versions() -> dict[str, object]:
     }
 
 
-def source_commit(folder: Path = PACKAGE) -> str | None:
-    """Return the source's git commit, "-dirty" if changed; None outside a checkout of it."""
-    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+def source_commit(folder: Path = PACKAGE, file: str = "__init__.py") -> str | None:
+    """Return a source file's git commit, "-dirty" if changed; None outside a checkout of it."""
+    if _git(folder, "ls-files", "--error-unmatch", file) is None:
         return None
     return _git(folder, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
 

@@ -18,7 +18,7 @@ import torch
 
 from suffice.cli import main
 from suffice.cli.terminal import resume_command
-from suffice.comparison import Results
+from suffice.comparison import Results, jobs
 from suffice.comparison import compare as measuring
 from suffice.comparison import training as trainer
 from suffice.comparison.results import read_results
@@ -119,8 +119,8 @@ def test_quiet_says_nothing_on_standard_error(suffice, whole, brief):
 
 def test_progress_has_plain_lines_where_there_is_no_terminal(suffice, monkeypatch, brief):
     clock = itertools.count(0.0, 11.0)
-    shown = functools.partial(measuring.show, clock=lambda: next(clock))
-    monkeypatch.setattr(measuring, "show", shown)
+    shown = functools.partial(jobs.show, clock=lambda: next(clock))
+    monkeypatch.setattr(jobs, "show", shown)
     result = suffice(*SHORT, "--out", "run")
     assert result.exit_code == OPEN
     lines = [line for line in result.stderr.splitlines() if line.startswith("cell ")]

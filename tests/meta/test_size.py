@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 72_983, 73_111
+MOST_LINES, MOST_TEST_LINES = 72_881, 73_111
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 311, 172
@@ -26,8 +26,8 @@ MOST_DATA_BYTES = 108_672
 LINES = {
     ".": 1106,
     "choose": 3065,
-    "cli": 4353,
-    "comparison": 11060,
+    "cli": 4352,
+    "comparison": 10959,
     "convert": 5382,
     "data": 3552,
     "encoders": 1036,

@@ -6,7 +6,7 @@ Letters: T tokens, n new tokens, V vocabulary.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +23,7 @@ from suffice.models import LM, configuration
 from suffice.models.native_decoder import NativeDecoder
 from suffice.ops.native import library
 from suffice.ops.native.matrix import structure_of
+from suffice.utils.timing import Call, Clock, interleave
 
 WARM_UP = 8  # tokens written before anything is timed
 
@@ -154,16 +155,15 @@ class ReadBandwidth:
     faster one counts, since a bound must hold for both.
     """
 
-    def __init__(self, nbytes: int, clock: Callable[[], float] | None = None) -> None:
-        self.clock = clock or perf_counter
+    def __init__(self, nbytes: int, clock: Clock | None = None) -> None:
+        self.clock = clock
         rows = max(nbytes, MIN_BYTES) // (4 * COLUMNS)
         self.buffer = torch.ones(rows, COLUMNS)
-        self.readers: list[Callable[[], object]] = [self.buffer.sum]
+        self.readers: dict[str, Call] = {"sum": self.buffer.sum}
         if library.available():
             self.x, self.y = torch.ones(COLUMNS), torch.empty(rows)
             self.matrix = structure_of(self.buffer, None)
-            self.readers.append(self._multiply)
-        self.fastest: Callable[[], object] | None = None
+            self.readers["product"] = self._multiply
 
     def _multiply(self) -> None:
         x, y = self.x.data_ptr(), self.y.data_ptr()
@@ -171,17 +171,12 @@ class ReadBandwidth:
 
     def measure(self, passes: int = 5) -> float:
         """Return bytes per second, of the fastest of these passes."""
-        if self.fastest is None:
-            self.fastest = min(self.readers, key=lambda reader: self._seconds(reader, passes))
-        return self.buffer.nbytes / self._seconds(self.fastest, passes)
-
-    def _seconds(self, reader: Callable[[], object], passes: int) -> float:
-        seconds = []
-        for _ in range(passes + 1):  # the first one wakes threads
-            start = self.clock()
-            reader()
-            seconds.append(self.clock() - start)
-        return min(seconds[1:])
+        once = {"warmup": 1, "min_seconds_per_sample": 1e-9}  # a sample is one call
+        taken = interleave(self.readers, rounds=passes, clock=self.clock, **once)
+        seconds = {name: min(times) for name, times in taken.items()}
+        fastest = min(seconds, key=lambda name: seconds[name])
+        self.readers = {fastest: self.readers[fastest]}
+        return self.buffer.nbytes / seconds[fastest]
 
 
 # Parts of a token.
@@ -340,7 +335,7 @@ class Writer:
         lm: LM,
         memory: Memory | None = None,
         name: str = "suffice",
-        clock: Callable[[], float] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.lm, self.memory, self.name = lm, memory or Dynamic(), name
         self.decoder, _ = choose_backend(lm, self.memory, "auto")  # rates are without its set-up

@@ -42,6 +42,8 @@ from benchmarks.peers.decoders import (
     MODULES,
     Absent,
     Decoder,
+    Ours,
+    Run,
     check_alike,
     check_installed,
     gain,
@@ -52,8 +54,6 @@ from benchmarks.report import WIDE, Outcome, print_machine, print_outcomes
 from suffice.choose.bench import (
     SHAPES,
     ReadBandwidth,
-    Run,
-    Writer,
     bench,
     in_bits,
     prompt_of,
@@ -230,7 +230,7 @@ def duel(asked: Asked, rate: str, shape: str, bits: int, ids: Tensor, new: int) 
     """
     room = ids.shape[-1] + new
     texts = torch.atleast_2d(ids)
-    whole, ours = Writer(model(shape)), Writer(packed(shape, bits), clock=asked.clock)
+    whole, ours = Ours(model(shape)), Ours(packed(shape, bits), clock=asked.clock)
     check_alike(whole, ours, texts[0], bits)
     made = partial(peer, bits=bits, room=room, rows=len(texts))
     sides: dict[str, Decoder] = {}
@@ -372,8 +372,8 @@ def mechanism(asked: Asked) -> Rows:
 def compared(asked: Asked, shape: str, bits: int) -> Rows:
     """Give a row for the speed and one for the state."""
     new = 256 // asked.shrink
-    ours = Writer(in_bits(unturned(shape), bits), name="efficient", clock=asked.clock)
-    other = Writer(in_bits(shaped(shape), bits), name="standard", clock=asked.clock)
+    ours = Ours(in_bits(unturned(shape), bits), name="efficient", clock=asked.clock)
+    other = Ours(in_bits(shaped(shape), bits), name="standard", clock=asked.clock)
     ids = prompt_of(ours.lm, PROMPT)
     runs = session([ours, other], ids, new, asked.rounds, seconds=asked.seconds)
     found = gain(runs["efficient"], runs["standard"], "decode")

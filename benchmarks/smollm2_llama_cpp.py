@@ -22,10 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import models
-from benchmarks.peers.decoders import gain, relative_error, session
+from benchmarks.peers.decoders import Ours, gain, relative_error, session
 from benchmarks.peers.llama_cpp import LlamaCpp, check_survives
 from benchmarks.report import CONSOLE, peer_versions
-from suffice.choose.bench import Writer
 from suffice.convert.certificate import row_losses
 from suffice.convert.sources import open_source
 from suffice.ops.native import library
@@ -73,8 +72,8 @@ def compared(threads: int) -> dict[str, object]:
     torch.set_num_threads(threads)
     path = models.path("smollm2")
     source = open_source(path)
-    tokenizer, exact = source.tokenizer, Writer(open_source(path, packed=False).model.eval())
-    ours = Writer(source.model.eval())
+    tokenizer, exact = source.tokenizer, Ours(open_source(path, packed=False).model.eval())
+    ours = Ours(source.model.eval())
     check_survives(path, 4)
     theirs = Scored(path, vocabulary=source.model.config.vocabulary_size, room=1024)
     prompt = torch.tensor(tokenizer.encode(PROMPT))

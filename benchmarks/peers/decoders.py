@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -21,8 +22,11 @@ from torch import Tensor
 
 from benchmarks.contest import Absent
 from benchmarks.peers.installed import package
-from suffice.choose.bench import Run, run_of
+from suffice.choose.bench import Writer
 from suffice.errors import ConfigError, StateError, UnsupportedError, unknown
+from suffice.generate import Rates
+from suffice.generate.generate import rates_of
+from suffice.memory import Memory
 from suffice.models import LM
 from suffice.patterns import Causal
 from suffice.positions import Rope
@@ -53,6 +57,20 @@ FEWEST = 5  # rounds of a session whose time is up
 TOLERANCES = {32: 1e-2, 16: 2e-2, 8: 0.2, 4: 0.8}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Run(Rates):
+    """The times of one text, with its tokens."""
+
+    tokens: tuple[int, ...]
+
+
+def run_of(tokens: Sequence[int], prompt: int, ticks: Sequence[float]) -> Run:
+    """Return the run of a start time and the time at which each token was there."""
+    if len(tokens) < 2:
+        raise ConfigError(f"{len(tokens)} new tokens have no rate; write at least 2.")
+    return Run(tokens=tuple(tokens), **vars(rates_of(prompt, ticks)))
+
+
 class Decoder(Protocol):
     """A model that writes text and measures how long each token takes."""
 
@@ -64,6 +82,34 @@ class Decoder(Protocol):
 
     def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
         """Return logits [n + 1, V] after a prompt [T] and after each following token [n]."""
+
+
+class Ours(Writer):
+    """A model of this package, which writes as the others do."""
+
+    def __init__(
+        self,
+        lm: LM,
+        memory: Memory | None = None,
+        name: str = "suffice",
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(lm, memory, clock)
+        self.name = name
+
+    def write(self, prompt: Tensor, new: int) -> Run:  # type: ignore[override]
+        """Write the n likeliest tokens; the run has those of the first row."""
+        tokens: list[int] = []
+        rates = super().write(prompt, new, lambda row: tokens.append(row[0]))
+        return Run(tokens=tuple(tokens), **vars(rates))
+
+    def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
+        """Return logits [n + 1, V] after a prompt [T] and after each following token [n]."""
+        state = self.lm.state(self.memory)
+        with torch.inference_mode():
+            logits = [self.lm(prompt[None], state=state)[0, -1]]
+            logits += [self.lm(token.view(1, 1), state=state)[0, -1] for token in following]
+        return torch.stack(logits)
 
 
 class GreedyPeer(ABC):

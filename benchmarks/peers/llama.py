@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.decoders import Decoder, head, layers
+from benchmarks.peers.decoders import Decoder, Run, head, layers, run_of
 from benchmarks.peers.installed import package
-from suffice.choose.bench import Run, run_of
 from suffice.models import LM
 
 BITS = (32,)

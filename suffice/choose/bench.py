@@ -6,7 +6,7 @@ Letters: T tokens, n new tokens, V vocabulary.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, check_known
-from suffice.generate import Generated, Rates, generate
-from suffice.generate.decoding import choose_backend
-from suffice.generate.generate import rates_of
+from suffice.generate import Rates, Stopwatch, generate
+from suffice.generate.decoding import OnToken, choose_backend
 from suffice.memory import Dynamic, Memory
 from suffice.models import LM, configuration
 from suffice.models.native_decoder import NativeDecoder
@@ -64,7 +63,8 @@ def bench(
     ids, writer = prompt_of(lm, prompt), Writer(lm, memory)
     reset_peak()
     writer.write(ids, min(new, WARM_UP))
-    generated = writer.generated(ids, new)
+    options = {"max_new_tokens": new, "memory": memory, "keep_state": True}
+    generated = generate(lm, ids[None], **options)
     peak = resident("peak")
     nbytes = sum(read_bytes(lm, memory, prompt + new // 2))
     buffer = ReadBandwidth(nbytes)
@@ -102,14 +102,8 @@ def bench(
     )
 
 
-def percentiles(runs: list[Run]) -> tuple[float, float, float]:
-    """Return the 50th, 90th and 99th percentile of the seconds of a token.
-
-    Example:
-        >>> from suffice.choose.bench import run_of
-        >>> percentiles([run_of(range(102), 1, [0, *range(102)])])
-        (1.0, 1.0, 1.0)
-    """
+def percentiles(runs: list[Rates]) -> tuple[float, float, float]:
+    """Return the 50th, 90th and 99th percentile of the seconds of a token."""
     seconds = [second for run in runs for second in run.token_seconds]
     if len(seconds) == 1:
         return seconds[0], seconds[0], seconds[0]
@@ -308,65 +302,18 @@ def _matrix_bytes(matrix: library.Matrix) -> int:
     return numbers * NUMBER_BITS[matrix.kind] // 8 + scales
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run(Rates):
-    """The times of one text, with its tokens."""
-
-    tokens: tuple[int, ...]
-
-
-def run_of(tokens: Sequence[int], prompt: int, ticks: Sequence[float]) -> Run:
-    """Return the run of a start time and the time at which each token was there.
-
-    Example:
-        >>> run_of([5, 6, 5], prompt=4, ticks=[0.0, 2.0, 2.5, 3.0]).decode
-        2.0
-    """
-    if len(tokens) < 2:
-        raise ConfigError(f"{len(tokens)} new tokens have no rate; write at least 2.")
-    return Run(tokens=tuple(tokens), **vars(rates_of(prompt, ticks)))
-
-
 class Writer:
     """A model that writes greedily and measures how long each token takes."""
 
-    def __init__(
-        self,
-        lm: LM,
-        memory: Memory | None = None,
-        name: str = "suffice",
-        clock: Clock | None = None,
-    ) -> None:
-        self.lm, self.memory, self.name = lm, memory or Dynamic(), name
+    def __init__(self, lm: LM, memory: Memory | None = None, clock: Clock | None = None) -> None:
+        self.lm, self.memory, self.clock = lm, memory or Dynamic(), clock or perf_counter
         self.decoder, _ = choose_backend(lm, self.memory, "auto")  # rates are without its set-up
-        self.clock = clock or perf_counter
 
-    def write(self, prompt: Tensor, new: int) -> Run:
-        """Write the n likeliest tokens after a prompt [T] or prompts [B, T], n at least 2.
-
-        The run has the tokens of the first row.
-        """
-        rows = torch.atleast_2d(prompt)
-        ticks, tokens = [self.clock()], []
-
-        def on_token(token: list[int | None]) -> None:
-            ticks.append(self.clock())
-            tokens.append(token[0])
-
-        generate(self.decoder, rows, max_new_tokens=new, memory=self.memory, on_token=on_token)
-        return run_of(tokens, rows.shape[1], ticks)
-
-    def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
-        """Return logits [n + 1, V] after a prompt [T] and after each following token [n]."""
-        state = self.lm.state(self.memory)
-        with torch.inference_mode():
-            logits = [self.lm(prompt[None], state=state)[0, -1]]
-            logits += [self.lm(token.view(1, 1), state=state)[0, -1] for token in following]
-        return torch.stack(logits)
-
-    def generated(self, prompt: Tensor, new: int) -> Generated:
-        options = {"max_new_tokens": new, "memory": self.memory, "keep_state": True}
-        return generate(self.lm, prompt[None], **options)
+    def write(self, prompt: Tensor, new: int, on_token: OnToken | None = None) -> Rates:
+        """Write the n likeliest tokens after a prompt [T] or prompts [B, T]."""
+        rows, watch = torch.atleast_2d(prompt), Stopwatch(on_token, clock=self.clock)
+        generate(self.decoder, rows, max_new_tokens=new, memory=self.memory, on_token=watch)
+        return watch.rates(rows.shape[1])
 
 
 SHAPES = {"15m": "llama_15m", "110m": "llama_110m"}

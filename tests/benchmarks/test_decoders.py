@@ -16,15 +16,17 @@ from benchmarks.peers.decoders import (
     TOLERANCES,
     Absent,
     GreedyPeer,
+    Ours,
     check_alike,
     check_installed,
     gain,
     peer,
     relative_error,
+    run_of,
     session,
 )
 from benchmarks.peers.onnx_runtime import has_vnni
-from suffice.choose.bench import Writer, in_bits, prompt_of, run_of
+from suffice.choose.bench import in_bits, prompt_of
 from suffice.errors import ConfigError, StateError, UnsupportedError
 from suffice.positions import NoPosition, Rope
 from tests.comparison import tiny
@@ -45,7 +47,7 @@ def made(name, lm, folder, bits=32, rows=1):
 def test_logits_and_tokens_are_ours(name, given, tmp_path):
     lm = tiny.llama(**given)
     ids = prompt_of(lm, 40)
-    side, ours = made(name, lm, tmp_path), Writer(lm)
+    side, ours = made(name, lm, tmp_path), Ours(lm)
     check_alike(ours, side, ids)
     exact = 2e-3 if "llama.cpp" in name else 1e-5  # their KV cache has 16 bits
     assert relative_error(ours, side, ids) < exact
@@ -62,7 +64,7 @@ def test_rows_are_written_as_each_alone(name, tmp_path):
     first = prompt_of(lm, 24)
     prompts = torch.stack([first, first.flip(0), first.roll(5)])
     side = made(name, lm, tmp_path, rows=3)
-    alone = Writer(lm)
+    alone = Ours(lm)
     for order in ([0, 1, 2], [2, 0, 1]):
         run = side.write(prompts[order], 8)
         assert run.tokens == alone.write(prompts[order[0]], 8).tokens
@@ -89,7 +91,7 @@ def test_rounded_weights_are_near(name, bits, tmp_path):
         side = made(name, lm, tmp_path, bits)
     except StateError as crash:
         pytest.skip(str(crash))
-    error = relative_error(Writer(lm), side, prompt_of(lm, 40))
+    error = relative_error(Ours(lm), side, prompt_of(lm, 40))
     least = {16: 1e-5, 8: 1e-3, 4: 1e-2}[bits]
     assert least < error < TOLERANCES[bits]
 
@@ -230,11 +232,11 @@ def test_a_gain_is_the_median_of_the_rounds():
 
 def test_a_side_that_computes_something_else_is_not_timed():
     lm, other = tiny.llama(), tiny.llama()
-    check_alike(Writer(lm), Writer(other, name="other"), IDS)
+    check_alike(Ours(lm), Ours(other, name="other"), IDS)
     other.blocks[1].mlp.up.weight.data *= 1.5
     with pytest.raises(StateError, match="other"):
-        check_alike(Writer(lm), Writer(other, name="other"), IDS)
-    check_alike(Writer(lm), Writer(other), IDS, 4)
+        check_alike(Ours(lm), Ours(other, name="other"), IDS)
+    check_alike(Ours(lm), Ours(other), IDS, 4)
     nothing = Scripted("nothing", [], float("nan"))
     with pytest.raises(StateError, match="nothing"):
         check_alike(nothing, nothing, IDS)

@@ -9,8 +9,8 @@ from time import perf_counter
 import pytest
 
 from benchmarks import edge
+from benchmarks.peers.decoders import run_of
 from benchmarks.report import Outcome
-from suffice.choose.bench import run_of
 from suffice.errors import ConfigError
 from tests.ops.native.codings import needs_kernels
 

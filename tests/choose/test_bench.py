@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 import torch
 
@@ -12,13 +14,12 @@ from suffice.choose.bench import (
     percentiles,
     reset_peak,
     resident,
-    run_of,
 )
 from suffice.errors import ConfigError
 from suffice.generate import generate
-from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.generate.generate import rates_of
+from suffice.memory import Dynamic, Quantised, Rolling
 from suffice.ops.native import library
-from suffice.testing import assert_close
 from tests.comparison import tiny
 
 native = pytest.mark.skipif(not library.available(), reason=library.why_not())
@@ -133,11 +134,11 @@ def test_bits():
     lm = tiny.llama()
     assert bench_module.in_bits(lm, 32) is lm
     whole, ids = bench_module.weight_bytes(lm), bench_module.prompt_of(lm, 12)
-    expected = Writer(tiny.llama()).logits(ids[:8], ids[8:])
+    expected = tiny.llama()(ids[None])
     for bits, most in {16: 0.51, 8: 0.3, 4: 0.2}.items():
         small = bench_module.in_bits(tiny.llama(), bits)
         assert bench_module.weight_bytes(small) < most * whole
-        error = (Writer(small).logits(ids[:8], ids[8:]) - expected).norm() / expected.norm()
+        error = (small(ids[None]) - expected).norm() / expected.norm()
         assert error < {16: 2e-2, 8: 0.2, 4: 0.8}[bits]
     with pytest.raises(ConfigError, match="bits=5: give 32, 16, 8, 4"):
         bench_module.in_bits(lm, 5)
@@ -148,25 +149,26 @@ def test_a_reading_is_as_large_as_requested(monkeypatch):
     assert reading.buffer.nbytes == 3 << 20
     assert ReadBandwidth(5).buffer.nbytes == bench_module.MIN_BYTES
     assert 1e6 < reading.measure(2) < 1e13
-    assert reading.fastest in reading.readers
     monkeypatch.setattr(library, "available", lambda: False)
     assert len(ReadBandwidth(5).readers) == 1
 
 
-def test_the_fastest_way_and_the_fastest_pass_count(monkeypatch):
+def test_the_fastest_way_and_the_fastest_pass_count():
     now = [0.0]
-    monkeypatch.setattr(bench_module, "perf_counter", lambda: now[0])
-    reading = ReadBandwidth(1 << 20)
-    slow, fast = iter([9.0] * 99), iter([5.0, 3.0, 4.0, 9.0, 2.0, 7.0])
+    reading = ReadBandwidth(1 << 20, clock=lambda: now[0])
 
-    def takes(seconds):
+    def takes(*seconds):
+        left = iter(seconds)
+
         def way():
-            now[0] += next(seconds)
+            now[0] += next(left)
 
         return way
 
-    reading.readers = [takes(slow), takes(fast)]
+    # a call that warms up and one that is calibrated by, then two passes
+    reading.readers = {"slow": takes(*[9.0] * 4), "fast": takes(5.0, 3.0, 4.0, 2.0)}
     assert reading.measure(2) == (1 << 20) / 2.0
+    assert list(reading.readers) == ["fast"]
 
 
 def test_resident_memory(tmp_path):
@@ -190,49 +192,19 @@ def test_each_timed_step_is_after_the_whole_text():
     assert step.state.length == 9
 
 
-def test_rates_are_of_the_prompt_and_of_the_tokens_after_the_first():
-    run = run_of([7, 8, 9], prompt=10, ticks=[1.0, 3.0, 3.5, 4.5])
-    assert run.tokens == (7, 8, 9)
-    assert run.prefill == 5.0
-    assert run.token_seconds == (0.5, 1.0)
-    assert run.decode == 2 / 1.5
-
-
-def test_one_token_has_no_rate():
-    with pytest.raises(ConfigError, match="1 new tokens"):
-        run_of([7], prompt=1, ticks=[0.0, 1.0])
-
-
 def test_percentiles_are_over_all_rounds():
-    ticks = [0.0, 0.0]
-    for second in range(1, 101):
-        ticks.append(ticks[-1] + second)
-    once = run_of(range(101), 1, ticks)
+    once = rates_of(1, [0.0, *accumulate(range(101))])
     p50, p90, p99 = percentiles([once])
     assert (p50, p90) == (50.5, pytest.approx(90.1))
     assert p99 == pytest.approx(99.01)
-    slow = run_of([1, 2], 1, [0.0, 0.0, 7.0])
+    slow = rates_of(1, [0.0, 0.0, 7.0])
     assert percentiles([slow]) == (7.0, 7.0, 7.0)
     assert percentiles([once, *[slow] * 50])[0] < p50
 
 
-def test_generate_is_timed(monkeypatch):
+def test_generate_is_timed():
     now = iter(range(100))
-    monkeypatch.setattr(bench_module, "perf_counter", lambda: float(next(now)))
-    lm, ids = tiny.llama(), torch.arange(12)
-    run = Writer(lm).write(ids, 5)
-    assert list(run.tokens) == generate(lm, ids[None], max_new_tokens=5).new[0].tolist()
+    lm, ids, tokens = tiny.llama(), torch.arange(12), []
+    run = Writer(lm, clock=lambda: float(next(now))).write(ids, 5, tokens.extend)
+    assert tokens == generate(lm, ids[None], max_new_tokens=5).new[0].tolist()
     assert (run.prompt, run.prompt_seconds, run.token_seconds) == (12, 1.0, (1.0,) * 4)
-
-
-def test_logits_are_those_of_the_whole_text():
-    lm, ids = tiny.llama(), torch.arange(9)
-    with torch.inference_mode():
-        want = lm(ids[None])[0, 5:]
-        assert_close(Writer(lm).logits(ids[:6], ids[6:]), want, "same_math", n=96)
-
-
-def test_the_state_is_kept_by_the_memory():
-    lm, ids = tiny.llama(), torch.arange(30)
-    assert Writer(lm).generated(ids, 10).state.nbytes >= 2 * 2 * 64 * 39 * 4
-    assert Writer(lm, Static(39)).generated(ids, 10).state.nbytes == 2 * 2 * 64 * 39 * 4

@@ -14,11 +14,7 @@ from typing import Any
 from suffice.comparison.plan import CELLS, FILE, SavedPlan, read_plan, read_provenance
 from suffice.comparison.report.plots import points
 from suffice.comparison.report.sheet import Sheet
-from suffice.comparison.report.tables import (
-    quality_floors,
-    tables,
-    validation_floors,
-)
+from suffice.comparison.report.tables import quality_floors, tables
 from suffice.comparison.results import (
     Cell,
     Results,
@@ -209,11 +205,6 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
             for name, value in quality_floors(results, verdict).items()
         ],
         "curves": {name: _curves(results, name) for name in CURVES},
-        "curve_floors": {
-            name: list(map(list, validation_floors(results, name).items()))
-            for name in CURVES
-            if name.startswith("validation")
-        },
         "curve_names": CURVES,
         "looks": _looks(results),
         "command": results.command,

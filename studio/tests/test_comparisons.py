@@ -179,6 +179,6 @@ def test_a_metric_of_an_own_loop_is_ranked_in_its_direction(tmp_path, better, be
     shown = describe(own_loop.run(own_loop.losing(values), tmp_path, **options).results)
     means = {point["mechanism"]: point["mean"] for point in shown["points"]}
     assert means == pytest.approx(values, rel=0.01)
-    (sheet,) = (sheet for sheet in shown["tables"] if sheet["title"] == "Further scores, test")
+    (sheet,) = (sheet for sheet in shown["tables"] if sheet["title"] == "More metrics, test")
     first = [line["cells"][0] for line in sheet["lines"] if "(1)" in line["cells"][2]]
     assert first == [best]

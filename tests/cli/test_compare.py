@@ -85,7 +85,7 @@ def test_the_report_is_printed_and_written(suffice):
     assert "  suffice predict run photo.jpg folder/\n  suffice export run/models/" in result.stdout
     assert "1 seed cannot give a verdict" in " ".join(result.stdout.split())
     assert result.stdout.endswith("\nreport: run/report.html\n")
-    for name in ("plan.json", "results.json", "report.html", "curves.png", "latency.png"):
+    for name in ("plan.json", "results.json", "report.html", "curves.png"):
         assert (Path("run") / name).stat().st_size > 0
     results = read_results(Path("run/results.json"))
     assert results.command == shlex.join(["suffice", *SHORT, "--out", "run"])

@@ -6,7 +6,6 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +46,7 @@ def page(
 ) -> str:
     from jinja2 import Environment, PackageLoader
 
+    own_files = results.task in ("table", "image_folder")  # whose names begin the title
     environment = Environment(
         loader=PackageLoader("suffice.comparison.report", "."),
         autoescape=True,
@@ -55,62 +55,45 @@ def page(
     return environment.get_template("page.html.j2").render(
         results=results,
         verdict=verdict,
-        title=_title(results),
+        title=results.title.partition(", ")[::2] if own_files else (results.title, ""),
         sentence=sentence(verdict, results),
         notes=notes(verdict, results),
         usage=usage,
         disagreements=disagreements,
-        data=[] if results.data is None else _data_facts(results.data),
-        figures=[_figure(name, figure) for name, figure in figures.items()],
+        data={} if results.data is None else _data_facts(results.data),
+        figures=[
+            (plot := FIGURES[name], inline_svg(figure, name, f"{plot.title}. {plot.caption}"))
+            for name, figure in figures.items()
+        ],
         tables=tables(results, verdict),
         margin=verdict.metric.margin(verdict.margin),
         alpha=ALPHA,
         origin=_origin(results),
-        css=resources.files("suffice.comparison.report").joinpath("page.css").read_text("utf-8"),
         light=colour_variables(dark=False),
         dark=colour_variables(dark=True),
     )
 
 
-def _title(results: Results) -> tuple[str, str]:
-    if results.task not in OWN:
-        return results.title, ""
-    name, _, sizes = results.title.partition(", ")
-    return name, sizes
-
-
-OWN = ("table", "image_folder")  # tasks whose title begins with the name of own files
-
-
-def _data_facts(survey: Survey) -> list[tuple[str, str]]:
-    facts = [("rows", ", ".join(f"{count:,} {part}" for part, count in survey.rows.items()))]
+def _data_facts(survey: Survey) -> dict[str, str]:
+    facts = {"rows": ", ".join(f"{count:,} {part}" for part, count in survey.rows.items())}
     if survey.classes:
         counts = zip(survey.classes, survey.counts["test"], strict=True)
-        named = ", ".join(f"{name}: {count:,}" for name, count in counts)
-        facts.append(("test rows of each class", named))
-        facts.append(("one point of accuracy", f"{survey.rows_of_a_point:.3g} test rows"))
+        facts["test rows of each class"] = ", ".join(f"{name}: {n:,}" for name, n in counts)
+        facts["one point of accuracy"] = f"{survey.rows_of_a_point:.3g} test rows"
     if survey.repeated is not None and survey.overlap is not None:
         repeated, overlap = sum(survey.repeated.values()), sum(survey.overlap.values())
         read = " after tokenisation" if survey.read is not None else ""
-        facts.append((f"duplicates{read}", f"{repeated:,} within parts, {overlap:,} across"))
+        facts[f"duplicates{read}"] = f"{repeated:,} within parts, {overlap:,} across"
     if survey.cut is not None:
-        facts.append(
-            (
-                "words of a text",
-                f"{survey.median:.0f} (median), {survey.longest:,} in the longest; the last "
-                f"{survey.read} are read, {survey.cut:.0%} are longer",
-            )
+        facts["words of a text"] = (
+            f"{survey.median:.0f} (median), {survey.longest:,} in the longest; the last "
+            f"{survey.read} are read, {survey.cut:.0%} are longer"
         )
-    facts += [("note", note) for note in survey.notes]
+    if survey.notes:
+        facts["notes"] = "; ".join(survey.notes)
     shares = {f'majority class "{survey.majority_class}"': survey.majority, "random": survey.chance}
     known = [f"{name} {share:.1%}" for name, share in shares.items() if share is not None]
-    return facts + ([("baselines", ", ".join(known))] if known else [])
-
-
-def _figure(name: str, figure: Figure) -> dict[str, str]:
-    plot = FIGURES[name]
-    drawing = inline_svg(figure, name, f"{plot.title}. {plot.caption}")
-    return {"title": plot.title, "caption": plot.caption, "drawing": drawing}
+    return facts | ({"baselines": ", ".join(known)} if known else {})
 
 
 def _origin(results: Results) -> dict[str, Any]:
@@ -135,9 +118,8 @@ LEAST, MOST = 76, 128  # pixels of an inch of a figure, whose smallest text is 8
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure as one svg element.
 
-    Its identifiers start with its name, so that several can share a page; its colours are the
-    variables of `colour_variables`, so that they follow the page's theme; it carries no date,
-    so that equal results give equal pages.
+    Its identifiers start with its name, as several share a page. Its colours are the variables of
+    `colour_variables`, which follow the page's theme.
     """
     text = svg(figure, name, transparent=True)
     drawing = text[text.index("<g id=") :]

@@ -10,27 +10,15 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from suffice.comparison.metrics import LARGEST, METRICS, Metric
-from suffice.comparison.report.tables import drawn_ends, quality_floors, seconds, validation_floors
+from suffice.comparison.report.tables import quality_floors
 from suffice.comparison.results import Cell, Results
 from suffice.comparison.scores import MIN_SEEDS
 from suffice.comparison.sentence import count_heads, label
 from suffice.comparison.verdict import Comparison, Verdict, cost_of
 from suffice.errors import check_known
-from suffice.utils.canvas import (
-    BAND,
-    FAINT,
-    INK,
-    PAGE,
-    blank,
-    legend,
-    line_styles,
-    panels_width,
-    png,
-    style,
-)
+from suffice.utils.canvas import BAND, FAINT, blank, legend, line_styles, panels_width, png, style
 from suffice.utils.files import write_atomic
 from suffice.utils.statistics import Summary, summarise
-from suffice.utils.timing import Times, summarise_times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,109 +48,32 @@ PERPLEXITY = Curve(
     title="validation perplexity",
     shown=lambda value: math.exp(min(value, LARGEST)),
 )
-
-
-def curves_of(metric: Metric) -> tuple[Curve, ...]:
-    """Return what is drawn of each epoch: the loss, as the metric writes it, and the accuracy.
-
-    An epoch records no other metric: these are known of the test rows alone.
-    """
-    return (PERPLEXITY if metric.kind == "perplexity" else LOSS, ACCURACY)
-
-
 WIDE = 10  # a loss that falls by this factor is drawn on a log scale
 
 
 def learning_curves(results: Results, metric: Metric = METRICS["accuracy"]) -> Figure:
-    """Draw one column per number of heads, one line per mechanism."""
+    """Draw loss and accuracy by epoch: one column per number of heads, one line per mechanism."""
     from matplotlib.ticker import MaxNLocator
 
+    # an epoch records no other metric: these are known of the test rows alone
+    curves = (PERPLEXITY if metric.kind == "perplexity" else LOSS, ACCURACY)
     heads = sorted({h for _, h in results.pairs()})
     styles = line_styles(name for name, _ in results.pairs())
     with style():
-        figure, axes = blank(
-            2,
-            len(heads),
-            width=panels_width(len(heads)),
-            height=6.0,
-            sharex="all",
-            sharey="row",
-        )
-        for column, num_heads in enumerate(heads):
-            for panels, curve in zip(axes, curves_of(metric), strict=True):
-                _panel(panels[column], results, styles, num_heads, curve)
-                if column == 0:
-                    panels[column].set_ylabel(curve.title)
-            axes[0][column].set_title(count_heads(num_heads))
-            axes[1][column].set_xlabel("epoch")
-            axes[1][column].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        width = panels_width(len(heads))
+        figure, axes = blank(2, len(heads), width=width, height=6.0, sharex="all", sharey="row")
+        for panels, curve in zip(axes, curves, strict=True):
+            panels[0].set_ylabel(curve.title)
+            for panel, num_heads in zip(panels, heads, strict=True):
+                for mechanism, line_style in styles.items():
+                    _curve(panel, results.select(mechanism, num_heads), curve, line_style)
+        for above, below, num_heads in zip(*axes, heads, strict=True):
+            above.set_title(count_heads(num_heads))
+            below.set_xlabel("epoch")
+            below.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         _stretch(axes[0][0])
-        for panels, curve in zip(axes, curves_of(metric), strict=True):
-            floors = validation_floors(results, curve.name)
-            for panel in panels:
-                draw_floors(panel, {name: curve.shown(value) for name, value in floors.items()})
         legend(figure, styles)
     return figure
-
-
-LABEL_BOX = {"facecolor": PAGE[0], "alpha": 0.7, "linewidth": 0, "pad": 0.5}
-FAR = 0.4  # heights of the curves between them and a line that is told rather than drawn
-
-
-def draw_floors(axes: Axes, floors: dict[str, float]) -> None:
-    """Draw what learning nothing scores, as horizontal lines with their names.
-
-    A line so far away that it would squeeze what is compared is told at the edge of the axes.
-    """
-    low, high = axes.get_ylim()
-    near = _near(floors, low, high)
-    for value in near.values():
-        axes.axhline(value, color=FAINT[0], linewidth=1.0, linestyle=(0, (1, 2)), zorder=0.7)
-    if near:
-        room = 0.06 * (max(high, *near.values()) - min(low, *near.values()))
-        axes.set_ylim(
-            min([low, *(value - room for value in near.values())]),
-            max([high, *(value + room for value in near.values())]),
-        )
-    low, high = axes.get_ylim()
-    placed: list[float] = []
-    for name, value in sorted(near.items(), key=lambda item: item[1]):
-        crowded = any(abs(value - other) < 0.09 * (high - low) for other in placed)
-        placed.append(value)
-        axes.annotate(
-            f"{name} {value:.3g}",
-            (0.99 if not crowded else 0.6, value),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            xytext=(0, 2),
-            ha="right",
-            color=FAINT[0],
-            fontsize=8,
-            bbox=LABEL_BOX,
-        )
-    for below in (True, False):
-        far = {n: v for n, v in floors.items() if n not in near and (v < low) == below}
-        if far:
-            axes.annotate(
-                ("below: " if below else "above: ") + _listed(far),
-                (0.99, 0.0 if below else 1.0),
-                xycoords="axes fraction",
-                textcoords="offset points",
-                xytext=(0, 3 if below else -3),
-                ha="right",
-                va="bottom" if below else "top",
-                color=FAINT[0],
-                fontsize=8,
-            )
-
-
-def _near(floors: dict[str, float], low: float, high: float) -> dict[str, float]:
-    room = FAR * (high - low)
-    return {name: value for name, value in floors.items() if low - room <= value <= high + room}
-
-
-def _listed(floors: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.3g}" for name, value in floors.items())
 
 
 def average(cells: list[Cell], name: str) -> dict[int, Summary]:
@@ -182,47 +93,38 @@ def average(cells: list[Cell], name: str) -> dict[int, Summary]:
     }
 
 
-def _panel(
-    axes: Axes, results: Results, styles: dict[str, LineStyle], num_heads: int, curve: Curve
-) -> None:
-    for mechanism, line_style in styles.items():
-        cells = results.select(mechanism, num_heads)
-        means = average(cells, curve.name)
-        epochs = list(means)
-        axes.plot(
-            epochs,
-            [curve.shown(s.mean) for s in means.values()],
-            color=line_style.colour,
-            linestyle=line_style.dash,
-            marker=line_style.marker,
-            linewidth=1.4,
-            markersize=4,
-            markevery=max(1, len(epochs) // 8),
-        )
-        if len(cells) < MIN_SEEDS:
-            _single_seeds(axes, cells, curve, line_style)
-            continue
-        known = {epoch: s for epoch, s in means.items() if s.n >= MIN_SEEDS}
+def _curve(axes: Axes, cells: list[Cell], curve: Curve, line_style: LineStyle) -> None:
+    means = average(cells, curve.name)
+    axes.plot(
+        list(means),
+        [curve.shown(summary.mean) for summary in means.values()],
+        color=line_style.colour,
+        linestyle=line_style.dash,
+        marker=line_style.marker,
+        linewidth=1.4,
+        markersize=4,
+        markevery=max(1, len(means) // 8),
+    )
+    if len(cells) >= MIN_SEEDS:
+        known = {epoch: summary for epoch, summary in means.items() if summary.n >= MIN_SEEDS}
         axes.fill_between(
             list(known),
-            [curve.shown(max(0.0, s.low)) for s in known.values()],
-            [min(curve.highest, curve.shown(s.high)) for s in known.values()],
+            [curve.shown(max(0.0, summary.low)) for summary in known.values()],
+            [min(curve.highest, curve.shown(summary.high)) for summary in known.values()],
             color=line_style.colour,
             alpha=0.15,
             linewidth=0,
         )
-
-
-def _single_seeds(axes: Axes, cells: list[Cell], curve: Curve, line_style: LineStyle) -> None:
-    for cell in cells if len(cells) > 1 else ():
-        finite = [record for record in cell.epochs if math.isfinite(record[curve.name])]
-        axes.plot(
-            [record["epoch"] for record in finite],
-            [curve.shown(record[curve.name]) for record in finite],
-            color=line_style.colour,
-            linewidth=0.7,
-            alpha=0.6,
-        )
+    elif len(cells) > 1:
+        for cell in cells:
+            finite = [record for record in cell.epochs if math.isfinite(record[curve.name])]
+            axes.plot(
+                [record["epoch"] for record in finite],
+                [curve.shown(record[curve.name]) for record in finite],
+                color=line_style.colour,
+                linewidth=0.7,
+                alpha=0.6,
+            )
 
 
 def _stretch(axes: Axes) -> None:
@@ -252,20 +154,25 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         (c for c in verdict.comparisons if c.difference is not None), key=lambda c: c.num_heads
     )
     styles = line_styles(name for name, _ in results.pairs())
+    metric, heads = verdict.metric, {c.num_heads for c in shown}
+    floors = {
+        (name if len(heads) == 1 else f"{name} ({count_heads(number)})"): value - base.mean
+        for number, base in verdict.qualities.items()
+        for name, value in quality_floors(results, verdict).items()
+    }
+    below = _learning_nothing({name: metric.scale * gap for name, gap in floors.items()})
+    height = 1.4 + 0.4 * max(1, len(shown)) + 0.17 * len(below)
     with style():
-        figure, ((axes,),) = blank(1, 1, width=WIDTH, height=1.4 + 0.4 * max(1, len(shown)))
+        figure, ((axes,),) = blank(1, 1, width=WIDTH, height=height)
         for place, comparison in enumerate(shown):
-            _interval(axes, place, comparison, styles[comparison.mechanism], verdict.metric.scale)
-        margin = verdict.metric.scale * verdict.margin
+            _interval(axes, place, comparison, styles[comparison.mechanism], metric.scale)
+        margin = metric.scale * verdict.margin
         low, high = axes.get_xlim()
-        low, high = min(low, -1.25 * margin), max(high, 0.4 * margin, 0.001 * verdict.metric.scale)
+        low, high = min(low, -1.25 * margin), max(high, 0.4 * margin, 0.001 * metric.scale)
         axes.axvspan(-margin, high, color=BAND[0], linewidth=0, zorder=0.5)
         axes.axvline(-margin, color=FAINT[0], linewidth=1.2, linestyle=(0, (4, 2)))
         axes.axvline(0, color=FAINT[0], linewidth=1.0)
         axes.set_xlim(low, high)
-        floors = _floors_below(axes, shown, results, verdict)
-        figure.set_figheight(figure.get_figheight() + 0.17 * len(floors))
-        heads = {c.num_heads for c in shown}
         names = [c.mechanism if len(heads) == 1 else label(c.mechanism, c.num_heads) for c in shown]
         axes.set_yticks(range(len(shown)), names)
         if len(heads) == 1 and results.external is None:
@@ -274,37 +181,19 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.grid(visible=False, axis="y")
         axes.set_ylim(len(shown) - 0.4, -0.6)
         lines = (
-            f"{verdict.metric.title}:",
-            f"difference to {verdict.baseline}"
-            + (f", {verdict.metric.unit}" if verdict.metric.unit else ""),
-            f"(right is better; dashed: margin, -{verdict.metric.margin(verdict.margin)})",
-            *floors,
+            f"{metric.title}:",
+            f"difference to {verdict.baseline}" + (f", {metric.unit}" if metric.unit else ""),
+            f"(right is better; dashed: margin, -{metric.margin(verdict.margin)})",
+            *below,
         )
         axes.set_xlabel("\n".join(lines))
     return figure
 
 
-def _floors_below(
-    axes: Axes, shown: list[Comparison], results: Results, verdict: Verdict
-) -> list[str]:
-    floors = quality_floors(results, verdict)
-    low, high = axes.get_xlim()
-    near_by: dict[str, float] = {}
-    far: dict[str, float] = {}
-    for heads, base in verdict.qualities.items():
-        places = [place for place, c in enumerate(shown) if c.num_heads == heads]
-        gaps = {name: verdict.metric.scale * (value - base.mean) for name, value in floors.items()}
-        near = _near(gaps, low, high) if places else {}
-        for gap in near.values():
-            ends = (min(places) - 0.45, max(places) + 0.45)
-            axes.vlines(gap, *ends, color=FAINT[0], linewidth=1.0, linestyle=(0, (1, 2)))
-            low = min(low, gap - 0.05 * (high - low))
-        near_by |= near
-        far |= {name: gap for name, gap in gaps.items() if name not in near}
-    axes.set_xlim(low, high)
-    gaps_by_place = {"dotted": near_by, "left of here": far}
-    lines = [f"{where}: {_listed(gaps)}" for where, gaps in gaps_by_place.items() if gaps]
-    return [part for line in lines for part in wrap(line, LINE)]
+def _learning_nothing(floors: dict[str, float]) -> list[str]:
+    """Return the lines below an axis that hold the values of models that learned nothing."""
+    values = ", ".join(f"{name} {value:.3g}" for name, value in floors.items())
+    return wrap(f"learning nothing: {values}", LINE) if floors else []
 
 
 def _interval(
@@ -326,63 +215,7 @@ def _interval(
     )
 
 
-def latency_bars(results: Results, verdict: Verdict) -> Figure:
-    """Draw one bar per timed mechanism, one panel per number of heads.
-
-    The bar is the median over rounds of the ratio to the baseline in the same round, the whisker
-    reaches from the first to the third quartile. Without the baseline's times it is the time.
-    """
-    pairs = [pair for pair in results.pairs() if results.speed(*pair) is not None]
-    relative = all(results.latency_ratios(*pair) is not None for pair in pairs)
-    heads = sorted({num_heads for _, num_heads in pairs})
-    bars: dict[int, dict[str, tuple[Times, str]]] = {number: {} for number in heads}
-    for name, number in pairs:
-        samples = results.speed(name, number).latency
-        text = seconds(summarise_times(samples).median)
-        if relative:
-            bar = summarise_times(results.latency_ratios(name, number))
-            text = f"{bar.median:.2f}x  ({text})"
-        else:
-            bar = summarise_times([1e3 * sample for sample in samples])
-        bars[number][name] = bar, text
-    styles = line_styles(name for name, _ in results.pairs())
-    with style():
-        figure, axes = blank(
-            max(1, len(heads)),
-            1,
-            width=WIDTH,
-            height=0.9 + sum(0.5 + 0.36 * len(of_heads) for of_heads in bars.values()),
-            sharex="all",
-        )
-        for (panel,), (num_heads, of_heads) in zip(axes, bars.items(), strict=False):
-            _panel_latency(panel, of_heads, styles)
-            panel.set_title(count_heads(num_heads))
-        ends = [bar.high for of_heads in bars.values() for bar, _ in of_heads.values()]
-        axes[-1][0].set_xlim(0, 1.4 * max(ends, default=1.0))
-        title = f"latency of one batch, {verdict.baseline} = 1" if relative else None
-        axes[-1][0].set_xlabel(title or "latency of one batch, ms")
-    return figure
-
-
-def _panel_latency(
-    axes: Axes, bars: dict[str, tuple[Times, str]], styles: dict[str, LineStyle]
-) -> None:
-    places = range(len(bars))
-    times = [bar for bar, _ in bars.values()]
-    medians = [bar.median for bar in times]
-    below = [bar.median - bar.low for bar in times]
-    above = [bar.high - bar.median for bar in times]
-    axes.barh(places, medians, height=0.62, color=[styles[name].colour for name in bars])
-    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor=INK[0], elinewidth=1.2)
-    for place, (bar, text) in enumerate(bars.values()):
-        axes.annotate(
-            text, (bar.high, place), textcoords="offset points", xytext=(6, 0), va="center"
-        )
-    axes.set_yticks(places, list(bars))
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    axes.invert_yaxis()
-
+Place = tuple[float, float]
 
 # where a name may stand, best first: offset in points, horizontal and vertical alignment
 PLACES = (
@@ -401,15 +234,11 @@ PLACES = (
 
 def place_labels(
     axes: Axes,
-    points: dict[str, tuple[float, float]],
+    points: dict[str, Place],
     colours: list[str],
-    lines: list[tuple[tuple[float, float], tuple[float, float]]],
+    lines: list[tuple[Place, Place]],
 ) -> None:
-    """Write each point's name next to it.
-
-    Every place of PLACES is tried; the first that is free and inside the axes is taken, the one
-    with the least overlap if none is.
-    """
+    """Write each point's name at the first of PLACES that is free, else at the least covered."""
     figure = axes.figure
     figure.draw_without_rendering()
     taken = [_around(axes, point, point, 6) for point in points.values()]
@@ -428,7 +257,7 @@ def place_labels(
         taken.append(text.get_window_extent())
 
 
-def _around(axes: Axes, start: tuple[float, float], end: tuple[float, float], room: float) -> Bbox:
+def _around(axes: Axes, start: Place, end: Place, room: float) -> Bbox:
     from matplotlib.transforms import Bbox
 
     corners = axes.transData.transform([start, end])
@@ -460,21 +289,24 @@ AXES = {  # title, and what a cost is divided by
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Cost and quality of one (mechanism, heads): mean and ends of the interval as drawn."""
+    """Cost and quality of one (mechanism, heads)."""
 
     mechanism: str
     num_heads: int
     cost: float
-    low: float
+    low: float  # ends of the interval, or the mean where there is none
     mean: float
     high: float
 
 
 def points(results: Results, verdict: Verdict) -> list[Point]:
-    """Return the points of quality over the cost that the verdict orders by, by heads."""
+    """Return points of drawn quality over the verdict's cost, in order of heads."""
     drawn = []
     for name, heads in sorted(results.pairs(), key=lambda pair: pair[1]):
-        low, mean, high = drawn_ends(verdict.quality(name, heads), verdict.metric)
+        quality = verdict.quality(name, heads)
+        ends = (quality.mean if end is None else end for end in (quality.low, quality.high))
+        low, high = sorted(map(verdict.metric.drawn, ends))
+        mean = verdict.metric.drawn(quality.mean)
         cost = cost_of(results, name, heads, verdict.by).value
         drawn.append(
             Point(mechanism=name, num_heads=heads, cost=cost, low=low, mean=mean, high=high)
@@ -493,23 +325,22 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
     title, unit = AXES[verdict.by]
     by_heads: dict[int, list[Point]] = {}
     for point in points(results, verdict):
-        scaled = replace(point, cost=point.cost / unit)
-        by_heads.setdefault(point.num_heads, []).append(scaled)
+        by_heads.setdefault(point.num_heads, []).append(replace(point, cost=point.cost / unit))
     styles = line_styles(name for name, _ in results.pairs())
+    floors = quality_floors(results, verdict)
+    below = _learning_nothing({name: verdict.metric.drawn(v) for name, v in floors.items()})
     with style():
-        figure, axes = blank(
-            1, len(by_heads), width=panels_width(len(by_heads)), height=4.0, sharey="all"
-        )
+        width, height = panels_width(len(by_heads)), 4.0 + 0.17 * len(below)
+        figure, axes = blank(1, len(by_heads), width=width, height=height, sharey="all")
+        named = []
         for panel, (num_heads, shown) in zip(axes[0], by_heads.items(), strict=True):
-            _panel_tradeoff(panel, shown, styles, verdict)
+            named.append(_draw_points(panel, shown, styles, verdict))
             panel.set_title(count_heads(num_heads))
             panel.set_xlabel(title)
         axes[0][0].set_ylabel(verdict.metric.axis)
-        floors = quality_floors(results, verdict)
-        for panel in axes[0]:
-            draw_floors(panel, {n: verdict.metric.drawn(value) for n, value in floors.items()})
-        for panel, shown in zip(axes[0], by_heads.values(), strict=True):
-            _label_points(panel, shown, styles, verdict)
+        axes[0][0].set_xlabel("\n".join([title, *below]))
+        for panel, (names, bars) in zip(axes[0], named, strict=True):  # limits are known by now
+            place_labels(panel, names, [styles[name].colour for name in names], bars)
     return figure
 
 
@@ -538,40 +369,33 @@ def side_by_side(costs: list[float], width: float) -> list[float]:
 NEAR = 0.02  # widths of the axis between points that would cover each other
 
 
-def _panel_tradeoff(
+def _draw_points(
     axes: Axes, shown: list[Point], styles: dict[str, LineStyle], verdict: Verdict
-) -> None:
+) -> tuple[dict[str, Place], list[tuple[Place, Place]]]:
+    """Draw points with their intervals; return each one's place, and all lines drawn."""
+    costs = [point.cost for point in shown]
+    room = 0.25 * (max(costs) - min(costs) or max(costs) or 1.0)
+    left, right = max(0.0, min(costs) - room), max(costs) + room
+    lines = []
     if (base := verdict.qualities.get(shown[0].num_heads)) is not None:
         top, bottom = map(verdict.metric.drawn, (base.mean, base.mean - verdict.margin))
         axes.axhspan(bottom, top, color=BAND[0], linewidth=0, zorder=0.5)
         axes.axhline(top, color=FAINT[0], linewidth=1.0, zorder=0.6)
-    costs = [point.cost for point in shown]
-    room = 0.25 * (max(costs) - min(costs) or max(costs) or 1.0)
-    left, right = max(0.0, min(costs) - room), max(costs) + room
+        lines.append(((left, top), (right, top)))
+    places = {}
     for point, x in zip(shown, side_by_side(costs, right - left), strict=True):
-        line_style = styles[point.mechanism]
         axes.errorbar(
             x,
             point.mean,
             yerr=[[point.mean - point.low], [point.high - point.mean]],
-            color=line_style.colour,
-            marker=line_style.marker,
+            color=styles[point.mechanism].colour,
+            marker=styles[point.mechanism].marker,
         )
+        places[point.mechanism] = x, point.mean
+        lines.append(((x, point.low), (x, point.high)))
     axes.set_xlim(left, right)
     axes.margins(y=0.12)
-
-
-def _label_points(
-    axes: Axes, shown: list[Point], styles: dict[str, LineStyle], verdict: Verdict
-) -> None:
-    left, right = axes.get_xlim()
-    places = side_by_side([point.cost for point in shown], right - left)
-    bars = [((x, p.low), (x, p.high)) for p, x in zip(shown, places, strict=True)]
-    if (base := verdict.qualities.get(shown[0].num_heads)) is not None:
-        height = verdict.metric.drawn(base.mean)
-        bars.append(((left, height), (right, height)))
-    named = {p.mechanism: (x, p.mean) for p, x in zip(shown, places, strict=True)}
-    place_labels(axes, named, [styles[point.mechanism].colour for point in shown], bars)
+    return places, lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -579,7 +403,7 @@ class Plot:
     title: str
     caption: str
     draw: Callable[[Results, Verdict], Figure]
-    shown: Callable[[Results, Verdict], bool] = lambda _results, _verdict: True
+    shown: Callable[[Results, Verdict], bool]  # whether the results have its numbers
 
 
 FIGURES = {
@@ -587,36 +411,26 @@ FIGURES = {
         title="Difference to the baseline",
         caption="Mean paired difference. The interval is the one used for the verdict, adjusted "
         "for multiple candidates. A mechanism suffices when all of it is in the shaded part. "
-        "Dotted: a model that reads nothing. Below three seeds there is no interval; the strokes "
-        "are single seeds.",
+        "Below three seeds there is no interval; the strokes are single seeds.",
         draw=difference_plot,
         shown=lambda _results, verdict: any(c.difference for c in verdict.comparisons),
     ),
     "tradeoff": Plot(
         title="Cost against quality",
-        caption="Mean over seeds of what the verdict is about; the bars are 95% intervals of each "
-        "mean by itself. The line is the baseline, the band on its worse side the margin; dotted: "
-        "a model that reads nothing. Points of equal cost stand side by side. The verdict rests "
-        "on the paired differences above, not on whether bars reach the band.",
+        caption="Mean over seeds of the verdict's metric; the bars are 95% intervals of each mean "
+        "by itself. The line is the baseline, the band on its worse side the margin. Points of "
+        "equal cost stand side by side. The verdict rests on the paired differences above, not on "
+        "whether bars reach the band.",
         draw=tradeoff,
         shown=lambda results, _verdict: results.external is None,
     ),
     "curves": Plot(
         title="Learning curves",
         caption="Mean over seeds and its 95% interval, as far as at least half of the seeds "
-        "trained; below three seeds each seed is a thin line. Dotted: a model that "
-        "reads nothing, on the validation rows. Other metrics are computed on the test rows, once.",
+        "trained; below three seeds each seed is a thin line. Other metrics are computed on the "
+        "test rows, once.",
         draw=lambda results, verdict: learning_curves(results, verdict.metric),
         shown=lambda results, _verdict: any(cell.epochs for cell in results.cells),
-    ),
-    "latency": Plot(
-        title="Latency",
-        caption="Forward of one batch as a multiple of the baseline's at equal heads in the same "
-        "round: median over rounds and quartiles; in brackets the median time. Whiskers that reach "
-        "past 1 on both sides: the rounds disagree on which is faster, often because the machine "
-        "was busy.",
-        draw=latency_bars,
-        shown=lambda results, _verdict: bool(results.speeds),
     ),
 }
 

@@ -22,39 +22,48 @@ STYLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    title: str  # head of the column
+    title: str
     cell: Callable[[Any], str]  # text of a row
-    # text of the published row that stands below a row
-    reference: Callable[[Any], str] = lambda _row: ""
-    words: bool = False  # whether it holds words, which are aligned left
+    reference: Callable[[Any], str] = lambda _row: ""  # text of the published row below a row
+    words: bool = False  # whether it holds words, which are aligned left and may be wrapped
     # number by which the rows of a group are ranked; None in any of them: no ranks
     value: Callable[[Any], float | None] = lambda _row: None
-    # function from that number to text; numbers that are written alike share a rank
-    write: Callable[[float], str] = str
+    write: Callable[[float], str] = str  # text of that number; equal texts share a rank
     rising: bool = False  # whether more is better
 
     def texts(self, rows: Sequence[Any], group: Callable[[Any], object]) -> list[str]:
         """Return the text of each row, with its rank in its group where there is one."""
-        values = [self.value(row) for row in rows]
-        numbers: dict[int, int | None] = {}
+        rank_of: dict[int, int | None] = {}
         for name in dict.fromkeys(map(group, rows)):
-            of_group = {i: values[i] for i, row in enumerate(rows) if group(row) == name}
-            if None not in of_group.values():
-                numbers |= ranks(of_group, self.write, rising=self.rising)
-        return [self.cell(row) + rank_text(numbers.get(i)) for i, row in enumerate(rows)]
+            values = {i: self.value(row) for i, row in enumerate(rows) if group(row) == name}
+            if None not in values.values():
+                rank_of |= ranks(values, self.write, rising=self.rising)
+        return [self.cell(row) + rank_text(rank_of.get(i)) for i, row in enumerate(rows)]
+
+
+def ranks(
+    values: Mapping[Any, float | None], write: Callable[[float], str], *, rising: bool = False
+) -> dict[Any, int | None]:
+    """Rank values by their texts, 1 is best; None without a value or without a rival.
+
+    Example:
+        >>> ranks({"a": 3.0, "b": 2.0, "c": 2.0, "d": None}, "{:.0f}".format)
+        {'a': 3, 'b': 1, 'c': 1, 'd': None}
+    """
+    known = sorted((v for v in values.values() if v is not None), reverse=rising)
+    texts = [write(value) for value in known]
+    ranked = {k: 1 + texts.index(write(v)) for k, v in values.items() if v is not None}
+    return dict.fromkeys(values) | (ranked if len(known) > 1 else {})
 
 
 def rank_text(rank: int | None) -> str:
-    """Write a rank behind a value; "" where there is none."""
     return "" if rank is None else f" ({rank})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line of a table; `is_reference` for published figures."""
-
     cells: tuple[str, ...]
-    is_reference: bool = False
+    is_reference: bool = False  # whether its figures are published ones
     starts_group: bool = False
 
 
@@ -63,7 +72,7 @@ class Sheet:
     title: str
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # columns of words
     caption: str = ""
 
 
@@ -76,29 +85,17 @@ def sheet_of(
     reference: Callable[[Any], Any] = lambda _row: None,
     caption: str = "",
 ) -> Sheet:
-    """Lay rows out in columns.
+    """Return a table whose columns read rows; the first column names the row.
 
-    Args:
-        title: heading of the table.
-        columns: columns from left to right; the first names the row.
-        rows: objects that the columns read.
-        group: rows of equal values stand together and are ranked among each other.
-        reference: published figures of a row, which stand below it; they have a `label` and a
-            `citation`.
-        caption: explanation below the table.
-
-    Example:
-        >>> square = Column(title="square", cell=lambda n: str(n * n))
-        >>> sheet = sheet_of("squares", (Column(title="n", cell=str), square), [2, 3])
-        >>> [line.cells for line in sheet.lines]
-        [('2', '4'), ('3', '9')]
+    Rows of one group stand together and are ranked among each other. The published figures of a
+    row, its `reference`, have a `label` and a `citation`; they follow it.
     """
     texts = [column.texts(rows, group) for column in columns]
     lines: list[Line] = []
     citations: dict[str, str] = {}
-    for place, row in enumerate(rows):
-        starts = place > 0 and group(row) != group(rows[place - 1])
-        lines.append(Line(cells=tuple(text[place] for text in texts), starts_group=starts))
+    for index, row in enumerate(rows):
+        starts = index > 0 and group(row) != group(rows[index - 1])
+        lines.append(Line(cells=tuple(text[index] for text in texts), starts_group=starts))
         if (published := reference(row)) is not None:
             citations[published.citation] = published.label
             cells = (published.label, *(column.reference(published) for column in columns[1:]))
@@ -111,22 +108,6 @@ def sheet_of(
         words=tuple(column.title for column in columns if column.words),
         caption=caption + cited,
     )
-
-
-def ranks(
-    values: Mapping[Any, float | None], write: Callable[[float], str], *, rising: bool = False
-) -> dict[Any, int | None]:
-    """Rank values by name, 1 is best.
-
-    Example:
-        >>> ranks({"a": 3.0, "b": 2.0, "c": 2.0, "d": None}, "{:.0f}".format)
-        {'a': 3, 'b': 1, 'c': 1, 'd': None}
-    """
-    known = [value for value in values.values() if value is not None]
-    if len(known) < 2:
-        return dict.fromkeys(values)
-    texts = [write(value) for value in sorted(known, reverse=rising)]
-    return {n: None if v is None else 1 + texts.index(write(v)) for n, v in values.items()}
 
 
 def rich_table(sheet: Sheet, lines: box.Box | None = box.SIMPLE_HEAD) -> Table:
@@ -142,9 +123,15 @@ def rich_table(sheet: Sheet, lines: box.Box | None = box.SIMPLE_HEAD) -> Table:
         show_edge=False,
     )
     for i, column in enumerate(sheet.columns):
-        words = i == 0 or column in sheet.words
+        # names and words may be wrapped, numbers and heads may not
+        text = column in sheet.words or i == 0
+        cells = [line.cells[i] for line in sheet.lines if i > 0]
         table.add_column(
-            Text(column), justify="left" if words else "right", no_wrap=i == 0, overflow="fold"
+            Text(column),
+            justify="left" if text else "right",
+            no_wrap=not text,
+            min_width=max(len(word) for word in " ".join([column, *cells]).split(" ")),
+            overflow="fold",
         )
     for line in sheet.lines:
         if line.starts_group:

@@ -67,9 +67,8 @@ function path(points, x, y) {
 }
 
 /* A chart of lines.
-   lines: [{name, points, number, ends}], number = its place among the series; ends are ringed.
-   floors: [[name, y], ...], what learning nothing scores. */
-function lineChart({ lines, marks = [], floors = [], title, xName, yName, xFormat, yFormat, xLog, yLog, wholes = false, more = {} }) {
+   lines: [{name, points, number, ends}], number = its place among the series; ends are ringed. */
+function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, xLog, yLog, wholes = false, more = {} }) {
   const c = { ...CHART, width: chartWidth(), ...more, top: 30 };
   const all = lines.flatMap((line) => line.points).filter(([, b]) => b !== null && (b > 0 || !yLog));
   const svg = drawing("svg", {
@@ -82,8 +81,6 @@ function lineChart({ lines, marks = [], floors = [], title, xName, yName, xForma
   const xs = all.map(([a]) => a);
   const ys = [...all.map(([, b]) => b), ...marks.filter((m) => m.y).map((m) => m.y)];
   const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)];
-  const near = nearFloors(floors, Math.min(...ys), Math.max(...ys));
-  ys.push(...near.map(([, at]) => at));
   let [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
   if (yLog) {
     const [first, last] = [Math.floor(Math.log2(yLow)), Math.ceil(Math.log2(yHigh))];
@@ -98,7 +95,6 @@ function lineChart({ lines, marks = [], floors = [], title, xName, yName, xForma
   const xTicks = xLog ? powersBetween(xLow, xHigh, c.width / 95) : roundTicks(xLow, xHigh, c.width / 95).filter((at) => !wholes || Number.isInteger(at));
   const yTicks = yLog ? powersBetween(yLow, yHigh, 6) : roundTicks(yLow, yHigh, 6);
   svg.append(...axis(c, x, y, { xTicks, yTicks, xName, yName, xFormat, yFormat }).flat(Infinity));
-  svg.append(...floorLines(c, y, floors, near));
   for (const { x: at, y: level, label } of marks) svg.append(...mark(c, x, y, at, level, label));
   for (const { points, number, name, ends = [] } of lines) {
     for (const [a, b] of ends.filter(([at]) => at >= xLow && at <= xHigh)) {

@@ -153,7 +153,6 @@ function curvesOf(results, name) {
       xFormat: String,
       yFormat: (value) => String(Number(value.toPrecision(4))),
       wholes: true,
-      floors: (results.curve_floors[name] || []).map(([what, value]) => [what, share ? 100 * value : value]),
       more: heads.length > 1 ? { width: Math.min(520, chartWidth()), height: 300, left: 56 } : {},
     });
     const rows = () => [["mechanism", "heads", "epoch", results.curve_names[name]], ...of.flatMap((line) => line.points.map((point) => [line.name, line.heads, ...point]))];

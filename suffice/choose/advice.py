@@ -373,11 +373,9 @@ class _Study:
 
     def quality(self, name: str) -> str:
         """Return what comparisons show of a candidate, the decided ones first."""
-        candidate, alone = self.candidates[name], ""
-        found = self.library.find(candidate)
-        if not found:
-            part, found = self.library.part(candidate)
-            alone = f"not compared{f'; {part} alone ' * bool(part)}"
+        candidate = self.candidates[name]
+        part, found = self.library.about(candidate)
+        alone = "" if part == name else f"not compared{f'; {part} alone ' * bool(part)}"
         found = sorted(found, key=lambda one: one.verdict.startswith(UNDECIDED))
         texts = [f"{alone}{'; '.join(one.sentence for one in found[:MAX_EVIDENCE])}"]
         if (more := len(found) - MAX_EVIDENCE) > 0:

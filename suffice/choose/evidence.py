@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -152,27 +153,25 @@ class Library:
         for one in (*own, *theirs):
             self.evidence.setdefault(one.mechanism, []).append(one)
         for name in self.evidence:
-            try:
+            with suppress(ConfigError):  # not legal at these sizes
                 identity = Candidate.of(Composition.parse(name), base).identity
-            except ConfigError:
-                continue
-            self.same.setdefault(identity, []).append(name)
+                self.same.setdefault(identity, []).append(name)
 
     def find(self, candidate: Candidate) -> tuple[Evidence, ...]:
         """Return the evidence of a composition, under whatever name: the user's alone if any."""
         names = dict.fromkeys((candidate.name, *self.same.get(candidate.identity, ())))
-        found = [one for name in names for one in self.evidence.get(name, ())]
-        return _deciding(found)
+        return _deciding([one for name in names for one in self.evidence.get(name, ())])
 
-    def part(self, candidate: Candidate) -> tuple[str, tuple[Evidence, ...]]:
-        """Return the evidence of a composition's trained part or mechanism, with its name."""
+    def about(self, candidate: Candidate) -> tuple[str, tuple[Evidence, ...]]:
+        """Return the evidence of a composition, else of its trained part or mechanism, by name."""
         whole = candidate.composition
+        if found := self.find(candidate):
+            return whole.name, found
         plain = replace(whole, sinks=None, memory=None, values=None, weights=None)
         plain = replace(plain, window=None, full=None) if whole.sinks else plain
         for part in (plain, Composition(mechanism=whole.mechanism)):
-            found = self.evidence.get(part.name, ())
-            if part != whole and found:
-                return part.name, _deciding(found)
+            if part != whole and part.name in self.evidence:
+                return part.name, _deciding(self.evidence[part.name])
         return "", ()
 
     def suffices(self, candidate: Candidate) -> bool:
@@ -193,9 +192,9 @@ class Library:
 
         Where none was of the whole, that of its part counts, unless some layers are standard.
         """
-        found = self.find(candidate)
-        if not found and not candidate.composition.softmax:
-            _, found = self.part(candidate)
+        name, found = self.about(candidate)
+        if name != candidate.name and candidate.composition.softmax:
+            return None
         return next((one for one in found if self._fails(one)), None)
 
     def _fails(self, one: Evidence) -> bool:

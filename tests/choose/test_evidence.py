@@ -205,6 +205,6 @@ def test_parts_of_what_loses_lose_unless_some_layers_are_standard(package):
         "linear+softmax:2": False,
         "linear+kv:2": False,
     }
-    assert known.part(candidate("linear+kv:2+weights:8", base))[0] == "linear+kv:2"
-    assert known.part(candidate("mqa+weights:8", base)) == ("", ())
+    assert known.about(candidate("linear+kv:2+weights:8", base))[0] == "linear+kv:2"
+    assert known.about(candidate("mqa+weights:8", base)) == ("", ())
     assert library(base, quality=0.02).loss(candidate("linear", base)) is None  # a wider margin

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 72_459, 73_050
+MOST_LINES, MOST_TEST_LINES = 72_456, 73_016
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 311, 172
@@ -25,7 +25,7 @@ MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
 MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1106,
-    "choose": 3007,
+    "choose": 3004,
     "cli": 4352,
     "comparison": 10595,
     "convert": 5382,

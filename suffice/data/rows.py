@@ -175,16 +175,16 @@ def find_delimiter(header: str) -> str:
         >>> find_delimiter("text;label, of two"), find_delimiter("text")
         (';', ',')
     """
-    counts = {}
-    for delimiter in DELIMITERS:
+
+    def columns(delimiter: str) -> tuple[int, int]:
         try:
-            counts[delimiter] = len(next(csv.reader([header], delimiter=delimiter, strict=True)))
+            count = len(next(csv.reader([header], delimiter=delimiter, strict=True)))
         except (csv.Error, StopIteration):
-            counts[delimiter] = 0
-    most = max(counts.values())
-    ties = [delimiter for delimiter in DELIMITERS if counts[delimiter] == most]
-    # "text;label, of two" has two columns either way: words are separated by ", ", columns are not
-    return min(ties, key=lambda d: header.count(f"{d} "))
+            count = 0
+        # "text;label, of two" has two columns either way: words are separated by ", "
+        return count, -header.count(f"{delimiter} ")
+
+    return max(DELIMITERS, key=columns)
 
 
 def read_json_lines(
@@ -212,29 +212,20 @@ def read_json_lines(
     return list(first[1]), chain([first], iterator)
 
 
-def as_text(value: Any) -> str:
-    """Return the value of a column as text: JSON's null is none, and numbers are as JSON has them.
-
-    Example:
-        >>> as_text(None), as_text(3), as_text("a")
-        ('', '3', 'a')
-    """
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
 def plain_text(value: Any) -> str:
-    """Return a value of a column as text; None, NaN and pandas' NA are "".
+    """Return a value of a column as text, numbers as JSON has them; None, NaN and NA are "".
 
     Example:
         >>> plain_text(float("nan")), plain_text(None), plain_text("a"), plain_text(3)
         ('', '', 'a', '3')
     """
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
         return ""
     value = value.item() if hasattr(value, "item") else value  # of numpy
-    return "" if value != value else as_text(value)  # noqa: PLR0124
+    if isinstance(value, str):
+        return value
+    missing = value != value  # noqa: PLR0124
+    return "" if missing else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def split_columns(columns: str, names: list[str]) -> tuple[str, str] | None:

@@ -17,7 +17,7 @@ import torch
 from suffice.data.dataset import Dataset, check_counts, folds_of_keys, parts_of_keys, sha1_of
 from suffice.data.reviews import RULES, UNSPACED, check_vocabulary_size, dataset_of_texts
 from suffice.data.reviews import words as words_of
-from suffice.data.rows import UTF_8, as_text, read_rows, refuse_columns, split_columns
+from suffice.data.rows import UTF_8, plain_text, read_rows, refuse_columns, split_columns
 from suffice.errors import ConfigError, DataError, check_known
 
 COLUMNS = "text,label"
@@ -286,11 +286,11 @@ def _read(
     keys: list[str] = []
     missing: dict[str, list[int]] = {name: [] for name in needed}  # numbers of the rows without
     for number, row in rows:
-        content, value = as_text(row.get(text)), row.get(label)  # absent, in JSON, is missing
+        content, value = plain_text(row.get(text)), row.get(label)  # absent, in JSON, is missing
         if isinstance(value, (list, dict)):
-            _refuse_lists(path, label, as_text(value))
-        name = as_text(value).strip()
-        key = content if groups is None else as_text(row.get(groups)).strip()
+            _refuse_lists(path, label, plain_text(value))
+        name = plain_text(value).strip()
+        key = content if groups is None else plain_text(row.get(groups)).strip()
         lacking = [c for c, of in zip(needed, (content.strip(), name, key), strict=False) if not of]
         if lacking:
             missing[lacking[0]].append(number)
@@ -419,7 +419,7 @@ def guess_columns(rows: Sequence[dict[str, object]]) -> tuple[str, str] | None:
     """
     if not rows:
         return None
-    values = {name: [as_text(row.get(name)) for row in rows] for name in rows[0]}
+    values = {name: [plain_text(row.get(name)) for row in rows] for name in rows[0]}
     text = max(values, key=lambda name: sum(map(len, values[name])))
     few = {name: len(set(column)) for name, column in values.items() if name != text}
     few = {name: count for name, count in few.items() if 2 <= count <= len(rows) / MIN_CLASS_ROWS}

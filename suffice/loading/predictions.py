@@ -17,8 +17,8 @@ from suffice.data.images import ENDINGS
 from suffice.data.rows import (
     TABLE_FILES,
     UTF_8,
-    as_text,
     kind_of_file,
+    plain_text,
     read_rows,
     read_stream,
     refuse_columns,
@@ -124,7 +124,7 @@ def _writer(stream: Any, *, as_json: bool) -> Write:
                 f"a row has {added[0]!r}, which the first row lacks, and a table of CSV has the "
                 "columns of its first row; write lines of JSON (--json, or --out NAME.jsonl)."
             )
-        table[0].writerow({name: as_text(row.get(name)) for name in table[0].fieldnames})
+        table[0].writerow({name: plain_text(row.get(name)) for name in table[0].fieldnames})
         stream.flush()
 
     def write_json(row: Row) -> None:
@@ -214,7 +214,7 @@ def _tables(
             raise DataError(f"{name} has two columns {double!r}; rename one.")
         where = _column(name, there, request.column, trained)
         ours, theirs = tee(row for _, row in rows)
-        yield ours, (as_text(row.get(where)) for row in theirs)
+        yield ours, (plain_text(row.get(where)) for row in theirs)
 
 
 def _column(name: str, there: list[str], chosen: str | None, trained: str | None) -> str:
@@ -240,7 +240,7 @@ class Tally:
 
     def add(self, row: Row, prediction: Prediction) -> None:
         """Count a row whose column of classes is filled."""
-        known = as_text(row.get(self.label)).strip() if self.label is not None else ""
+        known = plain_text(row.get(self.label)).strip() if self.label is not None else ""
         if known in self.classes:
             self.rows += 1
             self.right += prediction.label == known

@@ -16,7 +16,7 @@ from suffice.comparison import judge
 from suffice.comparison.answers import Answers, joined, read_answers, spread, write_answers
 from suffice.comparison.plan import read_plan
 from suffice.comparison.sentence import notes, sentence
-from suffice.comparison.two_way_interval import Sampling, estimate_folds
+from suffice.comparison.two_way_interval import Sampling, estimate, estimate_folds
 from suffice.data import load
 from suffice.data.dataset import folds_of_keys
 from suffice.errors import ConfigError
@@ -208,9 +208,10 @@ def test_further_partitions_remove_seeds_and_not_rows():
     assert variance == pytest.approx((1 + 1 / 16) * (1 + 0.25 / 8) / 2000, rel=0.1)
 
 
-def test_one_seed_is_refused():
+@pytest.mark.parametrize("of", [estimate, lambda scores: estimate_folds(scores, 5)])
+def test_one_seed_is_refused(of):
     with pytest.raises(ConfigError, match="seeds=1"):
-        estimate_folds([[0.5, np.nan]], 5)
+        of([[0.5, 0.5]])
 
 
 # answers and the verdict
@@ -232,9 +233,13 @@ def answers_of(right, row):
 
 def test_answers_keep_their_rows(tmp_path):
     answers = answers_of([1, 0, 1], [5, 0, 2])
-    write_answers(tmp_path / "a.safetensors", answers)
-    again = read_answers(tmp_path / "a.safetensors")
-    assert again.row.tolist() == [5, 0, 2]
+    path = tmp_path / "answers" / "a-h1-s0.safetensors"
+    write_answers(path, replace(answers, ngrams=np.arange(30.0).reshape(3, 10)))
+    again = read_answers(path)
+    for name in ("label", "predicted", "right", "asked", "loss", "row"):
+        assert np.array_equal(getattr(again, name), getattr(answers, name)), name
+    assert np.array_equal(again.ngrams, np.arange(30.0).reshape(3, 10))
+    assert read_answers(tmp_path / "none.safetensors") is None
     assert (again.find(2), again.find(1)) == (2, None)
     table = spread([answers.right, np.array([np.nan])], [answers, answers_of([0], [1])])
     assert np.array_equal(table[0], [0, np.nan, 1, np.nan, np.nan, 1], equal_nan=True)

@@ -11,11 +11,11 @@ from torch import nn
 
 from suffice import preset
 from suffice.comparison import training
-from suffice.comparison.training import SCORES, Trained, check_scores, scores_of
+from suffice.comparison.training import Trained, check_scores, scores_of
 from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError
 from suffice.models import TranslatorConfig
-from suffice.train import EvaluationScore, evaluate
+from suffice.train import EvaluationScore
 
 WORDS = ("<pad>", "<start>", "<unknown>", "<end>", "a", "b", "c", "d", "e", "f")
 
@@ -173,10 +173,3 @@ def test_an_unknown_score_is_refused():
         scores_of(trained(Told(), data))
     with pytest.raises(ConfigError, match="unknown score 'blue'"):
         check_scores(data)
-
-
-def test_most_tasks_have_no_further_scores():
-    data = dataset(labelled([0], [0]))
-    assert scores_of(trained(Told(), data)) == ({}, {})
-    assert evaluate(Told(), data, data.test).accuracy == 1.0
-    assert set(SCORES) == {"balanced_accuracy", "perplexity", "bleu"}

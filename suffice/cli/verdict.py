@@ -24,19 +24,23 @@ KINDS = ("table", "column of scores", "comparison", "trainer", "lm-eval", "inspe
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictOptions:
-    margin: Annotated[
+    margins: Annotated[
         str | None,
         Option(
+            "--margin",
             help="Largest acceptable loss: points of a share "
             f"({MARGIN_POINTS:g} by default), else the unit of the metric, or 2% of its value; "
-            "acc=1,loss=0.02 for several. Units may be written: '0.5 points', '0.02 nats'."
+            "acc=1,loss=0.02 for several. Units may be written: '0.5 points', '0.02 nats'.",
         ),
     ] = None
     baseline: Annotated[
         str | None, Option(help="Name to compare the others with; the first by default.")
     ] = None
-    metric: Annotated[
-        str | None, Option(help="Metrics, separated by commas; the first that all have by default.")
+    metrics: Annotated[
+        str | None,
+        Option(
+            "--metric", help="Metrics, separated by commas; the first that all have by default."
+        ),
     ] = None
     better: Annotated[
         str | None, Option(help="higher or lower, where the metric's name does not tell.")
@@ -104,23 +108,15 @@ class VerdictOptions:
         looks = split_list(self.looks or "")
         if not all(re.fullmatch(r"[0-9]{1,6}", seeds) for seeds in looks):
             raise ConfigError(f"--looks {self.looks}: give numbers of seeds such as 3,5,8.")
-        margins = [word.rpartition("=") for word in split_list(self.margin or "")]
-        return Question(
-            metrics=split_list(self.metric or ""),
-            better=self.better,
-            percent=self.percent,
-            failures=self.failures,
-            margins={metric: Margin.of(size, typed=True) for metric, _, size in margins},
-            baseline=self.baseline,
-            chance=self.chance,
-            paired=self.paired,
-            kind=self.kind,
-            columns=parse_columns(self.columns, self.groups),
-            looks=tuple(map(int, looks)),
-            state=self.state,
-            null=self.null,
-            command=command_line(),
-        )
+        margins = [word.rpartition("=") for word in split_list(self.margins or "")]
+        parsed = {
+            "metrics": split_list(self.metrics or ""),
+            "margins": {metric: Margin.of(size, typed=True) for metric, _, size in margins},
+            "columns": parse_columns(self.columns, self.groups),
+            "looks": tuple(map(int, looks)),
+        }
+        fields = {name: value for name, value in vars(self).items() if name != "groups"}
+        return Question(**(fields | parsed), command=command_line())
 
 
 @options_from_fields

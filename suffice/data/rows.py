@@ -1,6 +1,7 @@
 """Readers of table rows: CSV, TSV, JSON lines (plain, .gz or .xz), Parquet and `datasets`.
 
-Delimiters are read off the first line, and names of columns may hold commas.
+Delimiters are read off the first line, and names of columns may hold commas. By the csv module:
+pandas fills a short row with empty cells, and takes the first cell of a long one for its index.
 """
 
 from __future__ import annotations

@@ -35,24 +35,6 @@ def test_mean_squares_are_those_of_the_textbook():
     assert found.row_variance == pytest.approx((squares_rows / 2 - rest) / 6, abs=1e-15)
 
 
-def test_without_rows_it_is_the_t_interval_of_the_seeds():
-    values = np.random.default_rng(0).normal(size=6)
-    found = estimate(values[:, None])
-    low, high = stats.t.interval(0.9, 5, loc=values.mean(), scale=stats.sem(values))
-    half = found.half_width(0.1)
-    assert (found.mean - half, found.mean + half) == pytest.approx((low, high), abs=1e-12)
-    assert found.p_value() == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue, rel=1e-9)
-    assert found.rows is None
-
-
-def test_seeds_that_agree_leave_the_interval_of_the_rows():
-    one = np.random.default_rng(1).normal(size=400)
-    found = estimate(np.stack([one] * 5))
-    low, high = stats.t.interval(0.95, 399, loc=one.mean(), scale=stats.sem(one))
-    assert found.half_width(0.05) == pytest.approx((high - low) / 2, rel=1e-12)
-    assert found.seed_variance == 0.0
-
-
 def test_seeds_that_agree_by_chance_are_no_surer_than_their_rows():
     scores = table(3, 400)
     scores -= scores.mean(axis=1, keepdims=True)

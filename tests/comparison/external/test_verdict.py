@@ -196,14 +196,6 @@ def test_losses_are_better_the_lower_and_have_a_margin_of_their_own():
         suffice.verdict({"old": old, "new": new}, metrics=["loss"])
 
 
-def test_several_names_share_the_chance_of_a_false_suffices():
-    near, far = ([value - loss for value in NEW] for loss in (0.008, 0.010))
-    alone = only(suffice.verdict({"old": OLD, "near": near}))
-    (_, of_two), *_ = suffice.verdict({"old": OLD, "near": near, "far": far}).judged
-    assert alone.confidence == pytest.approx(0.95)
-    assert [c.confidence for c in of_two.comparisons] == pytest.approx([0.975, 0.975])
-
-
 def test_a_declared_look_widens_the_interval_and_another_is_refused(tmp_path):
     state = tmp_path / "looks.json"
 

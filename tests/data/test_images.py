@@ -265,13 +265,6 @@ def test_an_error_midway_leaves_nothing(home: Path):
     assert not list((home / "decoded").iterdir())
 
 
-def test_a_cache_that_cannot_be_written_is_refused(home: Path):
-    home.parent.mkdir()
-    home.write_text("in the way")
-    with pytest.raises(DataError, match=r"cannot write .*/decoded/it-\w+\.npy .*"):
-        cached_images("it", ["key"], 2, encode())
-
-
 # image folder
 
 PLACE = "vision/imagenet"
@@ -323,14 +316,6 @@ def test_only_the_images_of_the_rows_are_decoded(pictures: Path, monkeypatch: py
     os.utime(pictures / "val/ant/0.JPEG", ns=(1, 1))
     load("image_folder", side=8)
     assert len(decoded) == 52
-
-
-def test_a_path_may_be_absolute_and_the_test_part_be_called_test(pictures: Path, monkeypatch):
-    all_rows = load("image_folder", side=8)
-    monkeypatch.delenv("SUFFICE_DATA")
-    (pictures / "val").rename(pictures / "test")
-    task = load("image_folder", path=str(pictures), side=8)
-    assert torch.equal(task.test.inputs, all_rows.test.inputs)
 
 
 def test_a_folder_that_is_not_there_is_refused(pictures: Path):

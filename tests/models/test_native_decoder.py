@@ -23,12 +23,8 @@ from suffice.positions import Alibi, Rope
 from suffice.quantise import quantise
 from suffice.testing import assert_close, drawn, padded
 from tests.models.native_cases import (
-    ACTIVATIONS,
     CODED,
     EXACT,
-    LENGTH,
-    POSITIONS,
-    SIZES,
     V,
     begun,
     both,
@@ -61,25 +57,6 @@ def two_mechanisms_each(memories):
     """Return pairs of a memory and a mechanism in which each mechanism comes with several."""
     names = ("standard", "efficient", "gqa", "mistral")
     return [(m, names[(i + j) % 4]) for i, m in enumerate(memories) for j in (0, 1)]
-
-
-def test_the_drawn_compositions_cover_every_value():
-    specs, sizes = zip(*map(composition, range(DRAWS)), strict=True)
-    assert {spec.position for spec in specs} >= {position for _, position in POSITIONS}
-    assert {(spec.d_model, spec.num_heads) for spec in specs} == set(SIZES)
-    assert {one["positions"] for one in sizes} == {"learned", "sinusoidal", "none"}
-    for name, count in (
-        ("norm", 2),
-        ("activation", len(ACTIVATIONS)),
-        ("tied", 2),
-        ("bias", 2),
-        ("mlp_width", 3),
-    ):
-        assert len({one[name] for one in sizes}) == count
-    assert len({(type(s.encoder), s.kv_heads == s.num_heads) for s in specs}) >= 4
-    assert len({type(spec.pattern) for spec in specs}) >= 2
-    assert {spec.bias for spec in specs} == {True, False}
-    assert len({(spec.norm, spec.encoder.shares) for spec in specs}) == 4
 
 
 @pytest.mark.parametrize("seed", range(DRAWS))
@@ -616,40 +593,6 @@ def test_a_full_memory_and_other_rows_are_refused():
 def test_models_that_native_code_cannot_step_are_refused():
     with pytest.raises(ConfigError, match="float"):
         NativeDecoder(1.0, Dynamic())
-
-
-MIXES = (
-    ("toeplitz_super", {"width": 4}),
-    ("toeplitz_super", {"width": 1}),
-    ("super_attention", {"length": 64}),
-)
-
-
-@pytest.mark.parametrize(("name", "options"), MIXES, ids=str)
-@pytest.mark.parametrize("memory", [EXACT[0], EXACT[1], EXACT[2]], ids=repr)
-def test_mixed_values(some_isa, name, options, memory):
-    if name == "super_attention" and memory.window is not None:
-        with pytest.raises(ConfigError):
-            built(preset(name, 24, 4, causal=True, **options)).state(memory)
-        return
-    lm = built(preset(name, 24, 4, causal=True, **options))
-    for begin in (1, 3, 18):
-        close(both(lm, memory, drawn_tokens(1, begin + 20), begin), lm)
-    close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
-    close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
-
-
-@pytest.mark.parametrize(
-    "mixing", [ToeplitzAlignment(5, per_head=True), Alignment(LENGTH, per_head=True)], ids=repr
-)
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_every_head_mixes_with_its_own_map_and_bias(some_isa, mixing, kv_heads):
-    spec = AttentionSpec(
-        d_model=24, num_heads=4, num_kv_heads=kv_heads, pattern=Causal(), mixing=mixing
-    )
-    lm = built(spec)
-    assert lm.blocks[0].attention.mixing.bias.std() > 0.0
-    close(both(lm, Dynamic(), drawn_tokens(2, 20), 7), lm)
 
 
 def test_texts_beyond_what_a_mixing_reaches_are_refused():

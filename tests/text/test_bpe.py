@@ -200,29 +200,10 @@ def test_a_panic_of_the_library_is_a_data_error(trained: BPE):
         BPE(json.dumps(description))
 
 
-def test_ctrl_c_within_the_library_is_not_taken_for_a_damaged_file(
-    trained: BPE, monkeypatch: pytest.MonkeyPatch
-):
-    class Interrupted:
-        def decode(self, *_args: object, **_options: object) -> str:
-            raise KeyboardInterrupt
-
-    tokenizer = BPE(trained.description)
-    monkeypatch.setattr(tokenizer, "_library", Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        tokenizer.decode([1])
-
-
 # learning
 
 
 LEARNED = ["the lowest, the slower and the lower"] * 3
-
-
-def test_the_smallest_vocabulary_is_bytes_and_the_end():
-    description = json.loads(bpe.learn([], 257, None))
-    assert description["model"]["merges"] == []
-    assert len(description["model"]["vocab"]) == 257
 
 
 @pytest.mark.parametrize("size", [256, (1 << 20) + 1, 300.0, True, "300"])
@@ -247,15 +228,6 @@ def test_too_few_pairs_are_refused_with_how_many_there_are():
 def test_a_document_that_is_not_text_is_refused(document: object, error: type):
     with pytest.raises(error, match="text"):
         BPE.train([*LEARNED, document], 260)
-
-
-def test_ctrl_c_between_texts_ends_the_learning():
-    def interrupted():
-        yield from LEARNED
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        BPE.train(interrupted(), 260)
 
 
 # gpt2
@@ -334,11 +306,6 @@ def test_damaged_files_are_refused(small: Path, name: str, content: str, sentenc
     assert str(small) in str(caught.value)
 
 
-def test_without_a_folder_the_searched_places_are_named(home: Path):
-    with pytest.raises(DataError, match=r"encoder\.json"):
-        gpt2()
-
-
 def test_the_published_files_give_the_published_encodings(options: Path):
     tokenizer = gpt2()
     assert (tokenizer.vocabulary_size, tokenizer.end) == (50_257, 50_256)
@@ -349,9 +316,3 @@ def test_the_published_files_give_the_published_encodings(options: Path):
         ("", []),
     ):
         assert tokenizer.encode(text) == ids
-
-
-def test_it_is_saved_and_loaded(small: Path, tmp_path: Path):
-    tokenizer = gpt2(small)
-    tokenizer.save(tmp_path / "model")
-    assert load_tokenizer(tmp_path / "model").fingerprint == tokenizer.fingerprint

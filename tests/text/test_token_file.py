@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, DataError
-from suffice.text import BPE, Characters, TokenFile, token_file
+from suffice.text import Characters, TokenFile, token_file
 from suffice.text.token_file import dtype_for, header_at, starts_at
 
 TEXTS = ["the lowest", "and", "", "the slower of the three"]
@@ -71,12 +71,6 @@ def test_ids_take_two_bytes_where_they_fit(at: Path, size: int, bytes_each: int)
     assert (array.nbytes, array.tolist()) == (3 * bytes_each, [0, 1, size - 1])
 
 
-def test_it_is_mapped_and_not_loaded(alphabet: TokenFile):
-    for array in (alphabet.tokens, alphabet.documents):
-        assert isinstance(array, np.memmap)
-        assert not array.flags.writeable
-
-
 def test_writing_takes_one_document_at_a_time(at: Path):
     taken = []
 
@@ -92,13 +86,6 @@ def test_writing_takes_one_document_at_a_time(at: Path):
             yield str(number)
 
     assert len(TokenFile.write(at, texts(), Watching(5))) == 3
-
-
-def test_a_byte_pair_tokenizer_gives_back_each_document(at: Path):
-    tokenizer = BPE.train(TEXTS * 2, 262)
-    file = TokenFile.write(at, TEXTS, tokenizer)
-    got = [tokenizer.decode(file.document(n).tolist()) for n in range(3)]
-    assert got == [text + "<|endoftext|>" for text in TEXTS if text]
 
 
 def test_windows_are_drawn_by_seed_and_step_alone(alphabet: TokenFile, at: Path):
@@ -187,10 +174,6 @@ def test_a_window_outside_the_file_is_refused(alphabet: TokenFile, place: int):
             call(torch.tensor([0, place]), 5)
 
 
-def test_no_window_is_none(alphabet: TokenFile):
-    assert alphabet.take(torch.empty(0, dtype=torch.int64), 5).shape == (0, 6)
-
-
 @pytest.mark.parametrize("number", [-1, 3])
 def test_a_document_that_is_not_there_is_refused(alphabet: TokenFile, number: int):
     with pytest.raises(ConfigError, match=rf"has no document {number}; give 0 to 2"):
@@ -229,36 +212,6 @@ def test_a_broken_document_leaves_the_old_file(
     with pytest.raises(error, match=sentence):
         TokenFile.write(at, texts, ABC)
     assert {path.name: path.read_bytes() for path in at.parent.iterdir()} == before
-
-
-def test_ctrl_c_leaves_the_old_file(alphabet: TokenFile, at: Path):
-    def interrupted():
-        yield "abc"
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        TokenFile.write(at, interrupted(), ABC)
-    assert sorted(path.name for path in at.parent.iterdir()) == [
-        "t.bin",
-        "t.bin.json",
-        "t.bin.starts",
-    ]
-    assert len(TokenFile(at)) == 26
-
-
-def test_a_disk_that_cannot_be_read_is_not_said_to_be_full(at: Path):
-    def failing():
-        raise OSError(5, "Input/output error")
-        yield
-
-    with pytest.raises(DataError, match=r"the documents cannot be read \(Input/output error\)\."):
-        TokenFile.write(at, failing(), ABC)
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path):
-    (tmp_path / "taken").write_text("a file")
-    with pytest.raises(DataError, match=r"cannot write .*taken.*, or give another folder"):
-        TokenFile.write(tmp_path / "taken" / "t.bin", ["abc"], ABC)
 
 
 def test_a_tokenizer_that_leaves_its_vocabulary_is_refused(at: Path):
@@ -362,11 +315,4 @@ def test_damaged_facts_are_refused(alphabet: TokenFile, at: Path, change: dict):
     facts = json.loads(header_at(at).read_text())
     header_at(at).write_text(json.dumps({**facts, **change}))
     with pytest.raises(DataError, match=r"t\.bin\.json"):
-        TokenFile(at)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 70_000, b"7"])
-def test_a_header_that_is_no_json_is_refused(alphabet: TokenFile, at: Path, content: bytes):
-    header_at(at).write_bytes(content)
-    with pytest.raises(DataError, match=r"t\.bin\.json is (truncated or not JSON|7)"):
         TokenFile(at)

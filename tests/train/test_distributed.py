@@ -12,12 +12,8 @@ from torch import nn
 
 from suffice.errors import ConfigError, StateError
 from suffice.train import (
-    Interrupted,
     Silent,
-    Training,
     evaluate,
-    fit,
-    load,
     load_model_into,
     loop,
     save_model,
@@ -146,17 +142,6 @@ def test_every_call_goes_to_the_group_when_there_are_several(group):
     assert wrapped.module is model
 
 
-class Flat(Tiny):
-    """Logits of zero, so that each row costs ln 6; remembers its dropout's rows."""
-
-    rows = ()
-
-    def forward(self, inputs, valid=None):
-        if self.training:
-            self.rows = (*self.rows, self.dropout.rows)
-        return super().forward(inputs, valid) * 0.0
-
-
 @pytest.fixture
 def second(group, monkeypatch):
     """Pretend to be the second of two processes."""
@@ -167,27 +152,6 @@ def second(group, monkeypatch):
 
 def counted(run):
     return [round(epoch.train_loss * 23 / math.log(6), 3) for epoch in run.epochs]
-
-
-def test_a_second_process_takes_its_rows_and_writes_nothing(second, tmp_path):
-    model = Flat(dropout=0.5)
-    training = Training(epochs=1, batch_size=5, learning_rate=0.1)
-    run = fit(model, images(), training, seed=0, checkpoint=tmp_path / "run")
-    assert model.rows == ((2, 5),) * 4 + ((1, 3),)
-    assert model.dropout.rows is None
-    assert counted(run) == [3 + 3 + 3 + 3 + 2]
-    assert os.listdir(tmp_path) == ["store"]
-
-
-def test_a_second_process_resumes_without_the_sums_of_the_first(second, tmp_path, monkeypatch):
-    training, path = Training(epochs=2, batch_size=5, learning_rate=0.1), tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "current", lambda: Processes(0, 1))
-        with pytest.raises(Interrupted, match="epoch 1 after step 2"):
-            fit(Flat(), images(), training, seed=0, checkpoint=path, progress=Press())
-    assert load(path)[0]["totals"][0].item() == pytest.approx(10 * math.log(6), rel=1e-6)
-    run = fit(Flat(), images(), training, seed=0, checkpoint=path, resume=True)
-    assert counted(run) == [3 + 3 + 2, 14]
 
 
 class Press(Silent):

@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError, DataError, ShapeError
-from suffice.train import Interrupted, Training, evaluate, fit
-from suffice.utils.progress import Silent
+from suffice.train import Training, evaluate
 
-from .cases import Each, Tiny, asking, images, pairs, tokens, translator, weights
+from .cases import Each, Tiny, asking, images, pairs, tokens, translator
 
 # evaluate
 
@@ -168,46 +167,3 @@ def test_padding_of_the_source_does_not_matter():
     other = Split(split.inputs, split.labels, split.valid, noisy, split.source_valid)
     first, second = (evaluate(model, data, rows) for rows in (split, other))
     assert first.loss == pytest.approx(second.loss, rel=1e-6)
-
-
-def test_a_translator_learns():
-    data, model = pairs(train=200), translator()
-    before = evaluate(model, data, data.test).loss
-    run = fit(model, data, settings(epochs=4), seed=0)
-    assert run.epochs[-1].train_loss < run.epochs[0].train_loss
-    assert evaluate(model, data, data.test).loss < before
-
-
-class _Stop(Silent):
-    """Presses Ctrl-C at a step."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-    def step(self, done: int, total: int) -> None:
-        if done == self.at:
-            import os
-            import signal
-
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_a_resumed_training_of_a_translator_is_the_uninterrupted_one(tmp_path):
-    data = pairs()
-    single = translator(dropout=0.1)
-    expected = fit(single, data, settings(), seed=3)
-    place = tmp_path / "checkpoint.safetensors"
-    with pytest.raises(Interrupted):
-        fit(
-            translator(dropout=0.1),
-            data,
-            settings(),
-            seed=3,
-            checkpoint=place,
-            progress=_Stop(6),
-        )
-    again = translator(seed=5, dropout=0.1)
-    result = fit(again, data, settings(), seed=3, checkpoint=place, resume=True)
-    assert [e.train_loss for e in result.epochs] == [e.train_loss for e in expected.epochs]
-    for name, tensor in weights(single).items():
-        assert torch.equal(tensor, weights(again)[name]), name

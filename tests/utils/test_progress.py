@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from suffice.utils import progress
-from suffice.utils.progress import Silent, bar, show, workers
+from suffice.utils.progress import Silent, show, workers
 
 
 class Clock:
@@ -108,12 +108,6 @@ def test_the_bar_goes_away_when_the_block_is_interrupted():
     assert not shown[0].live.is_started
 
 
-def test_a_bar_without_a_console_shows_nothing(capsys):
-    with bar(None, "downloading", unit="bytes") as advance:
-        advance()
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_log_of_workers_gets_a_line_per_ten_seconds():
     clock, out = Clock(), console(terminal=False)
     with workers(out, cells=4, done=1, clock=clock) as shown:
@@ -132,18 +126,3 @@ def test_a_log_of_workers_gets_a_line_per_ten_seconds():
         "the worker of efficient heads 4 seed 0 was lost",
         "cells 2/4, 1 in training, 62%, 0:20 left",
     ]
-
-
-def test_workers_have_a_bar_each_on_a_terminal():
-    out = console(terminal=True)
-    with workers(out, cells=3) as shown:
-        shown.begin(0, "standard")
-        shown.begin(1, "efficient")
-        shown.update(1, 0.5)
-        shown.end(0, finished=True)
-        shown.begin(0, "super")
-        shown.draw()
-        of_all, *bars = shown.rich.tasks
-        assert (of_all.completed, of_all.total) == (1.5, 3)
-        assert [task.description for task in bars] == ["efficient", "super"]
-        assert bars[0].completed == 0.5

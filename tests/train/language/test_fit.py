@@ -7,7 +7,6 @@ import signal
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from suffice.errors import CheckpointError, ConfigError, ShapeError, StateError
 from suffice.layers import Block
@@ -137,25 +136,6 @@ def test_checkpointing_changes_neither_loss_nor_gradient(texts):
     assert not any("forward" in vars(m) for m in models[1].modules() if isinstance(m, Block))
 
 
-def test_checkpointing_computes_blocks_twice(texts, monkeypatch):
-    calls, forward = [], Block.forward
-
-    def counted(self, x, **where):
-        calls.append(x.requires_grad)
-        return forward(self, x, **where)
-
-    monkeypatch.setattr(Block, "forward", counted)
-    training = settings(steps=1, warmup=0)
-    counts = []
-    for expected in (False, True):
-        calls.clear()
-        checkpointed = settings(steps=1, warmup=0, checkpointing=expected, evaluation_batches=1)
-        fit_lm(tiny(), *texts, checkpointed, seed=0)
-        counts.append(len(calls))
-    assert training.steps == 1
-    assert counts[1] == counts[0] + 2
-
-
 def test_bfloat16_learns_and_keeps_fp32_weights(texts):
     model = tiny()
     run = fit_lm(model, *texts, settings(dtype="bfloat16"), seed=0)
@@ -219,33 +199,6 @@ def test_a_wrong_call_is_refused(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(fit_module, "current", lambda: Processes(0, 3))
     with pytest.raises(ConfigError, match="batch_size=5.*6 rows"):
         fit_lm(tiny(), *texts, settings(accumulate=2), seed=0)
-
-
-def test_a_second_process_takes_its_rows_and_writes_nothing(texts, tmp_path, monkeypatch):
-    place, log = tmp_path / "run.safetensors", tmp_path / "log.jsonl"
-    first, snapshots = tiny(dropout=0.5), []
-    with pytest.raises(Interrupted, match="after step 1"):
-        fit_lm(first, *texts, settings(), seed=0, checkpoint=place, progress=Press(1))
-    written = place.read_bytes()
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/s", rank=0, world_size=1)
-    try:
-        monkeypatch.setattr(fit_module, "current", lambda: Processes(1, 2))
-        model = tiny(dropout=0.5)
-        rows = []
-        hook = model.dropout.register_forward_pre_hook(lambda m, _: rows.append(m.rows))
-        options = {"checkpoint": place, "resume": True, "log": log, "keep": snapshots.append}
-        run = fit_lm(model, *texts, settings(accumulate=2), seed=0, **options | {"resume": False})
-        hook.remove()
-        assert set(rows) == {(1, 2), (1, 3)}
-        assert model.dropout.rows is None
-        again = fit_lm(tiny(dropout=0.5), *texts, settings(), seed=0, **options)
-    finally:
-        dist.destroy_process_group()
-    assert run.measured[-1].tokens < 6 * 5 * 12 * 0.7
-    assert again.measured[0].step == 2
-    assert place.read_bytes() == written
-    assert not log.exists()
-    assert snapshots == []
 
 
 def test_another_run_or_another_file_is_refused(texts, tmp_path):

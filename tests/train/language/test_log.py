@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from types import ModuleType
 
 import pytest
 
@@ -45,33 +44,6 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"log\.jsonl"):
         log.write({"step": 1})
     Log(None, step=0).write({"step": 1})
-
-
-def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
-    message = []
-
-    class Writer:
-        def __init__(self, folder, purge_step):
-            message.append((folder, purge_step))
-
-        def add_scalar(self, name, value, step):
-            message.append((name, value, step))
-
-        def close(self):
-            message.append("closed")
-
-    board = ModuleType("torch.utils.tensorboard")
-    board.SummaryWriter = Writer
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-    log = Log(None, tmp_path / "events", step=4)
-    log.write({"step": 7, "loss": 0.5, "seconds": 2.0})
-    log.close()
-    assert message == [
-        (str(tmp_path / "events"), 5),
-        ("loss", 0.5, 7),
-        ("seconds", 2.0, 7),
-        "closed",
-    ]
 
 
 class Press(Silent):

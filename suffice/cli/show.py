@@ -154,14 +154,15 @@ def _print(
     print_paragraph(console, about.source, first="source  ", rest=" " * 8)
     console.print("\nwhat is computed")
     for line in flow_text(data_flow(spec, length)):
-        words = line if _knows(console, line) else _in_ascii(line)
+        words = line if _knows(console, line) else line.translate(ASCII)
         print_paragraph(console, words, first="  ", rest=" " * 11)
     console.print(f"\nspec (--json for {mechanism} as data)", markup=False, soft_wrap=True)
     _rows(console, _fields(spec))
     console.print(f"\none layer, one sample of {length} tokens")
     _rows(console, _counts(spec, base, length))
     console.print("\nattention pattern\n")
-    print_drawing(console, spec, _drawn_length(spec, length))
+    drawn = max(length, 3 * spec.past.segment) if "past" in spec.beyond_pairs else length
+    print_drawing(console, spec, drawn)
     inputs = "one input" if batch == 1 else f"a batch of {batch} inputs"
     console.print(f"\nop plan for {inputs} of {length} tokens")
     plan = Attention(spec, device="meta").eval().explain(length, batch=batch).splitlines()
@@ -173,10 +174,6 @@ def _print(
         call = f"Attention(spec).eval().explain({length})"
         words = f"{call} says why none of the {len(others)} other ops"
         print_paragraph(console, words, first="  ", rest="    ")
-
-
-def _drawn_length(spec: AttentionSpec, length: int) -> int:
-    return max(length, 3 * spec.past.segment) if "past" in spec.beyond_pairs else length
 
 
 def _write_flow(spec: AttentionSpec, length: int, mechanism: str, path: Path) -> Path:
@@ -220,23 +217,11 @@ def _counts(spec: AttentionSpec, base: AttentionSpec, length: int) -> dict[str, 
 def _fields(spec: AttentionSpec) -> dict[str, str]:
     from suffice.view import expression
 
-    values = {
-        "pattern": expression(spec.pattern),
-        "encoder": spec.encoder,
-        "mixing": spec.mixing,
-        "past": spec.past,
-        "kernel": spec.kernel,
-        "norm": spec.norm,
-        "position": spec.position,
-        "d_model": spec.d_model,
-        "num_heads": spec.num_heads,
-        "num_kv_heads": spec.kv_heads,
-        "head_dim": spec.head_width,
-        "scale": f"{spec.score_scale:.6g}",
-        "bias": spec.bias,
-        "dropout": spec.dropout,
-    }
-    return {name: str(value) for name, value in values.items()}
+    names = ("encoder", "mixing", "past", "kernel", "norm", "position", "d_model", "num_heads")
+    values = {name: getattr(spec, name) for name in names}
+    values |= {"num_kv_heads": spec.kv_heads, "head_dim": spec.head_width}
+    values |= {"scale": f"{spec.score_scale:.6g}", "bias": spec.bias, "dropout": spec.dropout}
+    return {"pattern": expression(spec.pattern)} | {n: str(value) for n, value in values.items()}
 
 
 def titled(name: str, spec: AttentionSpec, length: int) -> str:
@@ -258,14 +243,14 @@ def titled(name: str, spec: AttentionSpec, length: int) -> str:
 def print_drawing(console: Console, spec: AttentionSpec, length: int) -> None:
     """Draw the pattern as wide as the console allows; in letters if it has no block characters."""
     from suffice.view import drawing_of, instead, lines
-    from suffice.view.drawing import cell_styles
+    from suffice.view.drawing import MORE, cell_styles
 
     drawing = drawing_of(spec, length)
     rendered = lines(
         drawing,
         width=console.width - len(INDENT),
         rows=DENSE_ROWS if spec.pattern.dense else ROWS,
-        unicode=_knows_blocks(console),
+        unicode=_knows(console, f"{MORE}·"),
     )
     colours = ["", *(style.colour for style in cell_styles(drawing.parts))]
     for line in rendered:
@@ -278,19 +263,9 @@ def print_drawing(console: Console, spec: AttentionSpec, length: int) -> None:
         print_paragraph(console, sentence, first=INDENT, rest=INDENT)
 
 
-def _knows_blocks(console: Console) -> bool:
-    from suffice.view.drawing import MORE
-
-    return _knows(console, f"{MORE}·")
-
-
 ASCII = str.maketrans(
     {"Σ": "sum ", "φ": "phi", "ᵀ": "^T", "√": "sqrt ", "×": "x", "λ": "lambda", "₁": "1", "₂": "2"}
 )
-
-
-def _in_ascii(line: str) -> str:
-    return line.translate(ASCII)
 
 
 def _knows(console: Console, words: str) -> bool:

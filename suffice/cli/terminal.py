@@ -215,10 +215,8 @@ STAGES = {
     "judging": "measuring the change of loss",
     "rounding": "rounding the weights",
     "comparing": "comparing with the original",
-    "recall": "asking for recall",
-    "branches": "switching branches off",
 }
-"""What the progress calls the parts of a conversion, a search, a packing and a probe."""
+"""What the progress calls the parts of a conversion, a search and a packing."""
 
 
 def step_by_cells(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice import attend
 from suffice.ops import call as masks_kept
-from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, bits, documents, normal, padded
 
 from .mechanisms import (
@@ -16,11 +14,9 @@ from .mechanisms import (
     NAMES,
     RECURRENT,
     SPECS,
-    accepting,
     layer_of,
     takes,
 )
-from .oracle import oracle
 
 # inputs so large that features vanish
 pytestmark = pytest.mark.filterwarnings("ignore:.*vanish:RuntimeWarning")
@@ -51,22 +47,6 @@ def test_a_first_call_in_inference_mode_does_not_spoil_training(name):
             layer(x, **data)
         layer(x.clone().requires_grad_(), **data).square().sum().backward()
         assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
-
-
-@pytest.mark.parametrize("impl", accepting(5, 9, pattern=Full() & Causal()))
-@pytest.mark.parametrize(("queries", "keys"), [(5, 9), (9, 5), (6, 6)])
-def test_masks_made_in_inference_mode_serve_training(impl, queries, keys):
-    """The fused kernel saves its mask for backward, which an inference tensor cannot be."""
-    masks_kept._cached_mask.cache_clear()
-    masks_kept._cached_restriction.cache_clear()
-    pattern = Full() & Causal()
-    q, k = normal(2, 4, queries, 8, seed=1), normal(2, 2, keys, 8, seed=2)
-    with torch.inference_mode():
-        attend(q, k, k, pattern=pattern, impl=impl)
-    out = attend(q.requires_grad_(), k.requires_grad_(), k, pattern=pattern, impl=impl)
-    assert_close(out, oracle(q.detach(), k.detach(), k.detach(), pattern.mask(queries, keys)))
-    for slope in torch.autograd.grad(out.square().sum(), (q, k)):
-        assert torch.isfinite(slope).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from time import sleep
 
 import pytest
 import torch
@@ -60,23 +59,6 @@ def test_a_wrong_layer_fails(monkeypatch, tmp_path):
     assert main(arguments) == 1
     page = (tmp_path / "check-cuda.md").read_text()
     assert "AssertionError: relative error streamed 1.0e-02 > 0.0001" in page
-
-
-def test_time_that_runs_out_names_what_is_left(tmp_path):
-    def slow(*_):
-        sleep(30)
-
-    quick, long = Check("suite", "quick", lambda *_: None), Check("ops", "slow", slow)
-    results = ran(quick, long, Check("table", "later", slow), seconds=0.5)
-    assert [result.standing for result in results] == ["passed", "not run", "not run"]
-    assert results[1].detail.startswith("cut off")
-    assert "- table: later: " in cuda.page({}, results, "here")
-
-
-def test_a_group_out_of_time_continues_after_the_others():
-    slow = Check("suite", "slow", lambda *_: sleep(0.3))
-    results = ran(slow, Check("ops", "quick", lambda *_: None), seconds=1.0)
-    assert [result.standing for result in results] == ["passed", "passed"]
 
 
 def test_a_check_that_breaks_is_a_finding():

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
 from benchmarks import cases, mechanisms
-from benchmarks.contest import FULL, QUICK, Absent, Effort
-from benchmarks.peers import installed
+from benchmarks.contest import Effort
 from benchmarks.report import Outcome
 
 TINY = Effort(rounds=1, warmup=0, seconds=1e-7, shrink=32)
@@ -39,28 +36,10 @@ def case(standing, seen=None):
     return rows
 
 
-def test_the_table_shows_every_row(table):
-    status, text = table([], one=case("reached"), two=case("absent: performer; pip install x"))
-    assert status == 0
-    assert text.count("blocked") == 2
-    assert "What it compares." in text
-    assert "window, SDPA: absent: performer; pip install x" in text
-
-
 def test_a_wrong_result_fails_the_command(table):
     status, text = table([], one=case("reached"), two=case("WRONG: AssertionError: [1, 2] off"))
     assert status == 1
     assert "window, SDPA: WRONG: AssertionError: [1, 2] off" in text
-
-
-def test_cases_are_chosen_by_name(table):
-    seen = []
-    table(["--case", "two", "--quick"], one=case("reached", seen), two=case("", seen))
-    assert seen == [QUICK]
-    table([], one=case("", seen), two=case("", seen))
-    assert seen == [QUICK, FULL, FULL]
-    with pytest.raises(SystemExit):
-        table(["--case", "three"], one=case(""))
 
 
 def test_short_cases_are_right_and_say_what_they_measured():
@@ -74,19 +53,3 @@ def test_short_cases_are_right_and_say_what_they_measured():
     assert second.value.endswith("x")
     assert last.value.endswith(" MiB")
     assert not any(row.failed for row in (first, second, last))
-
-
-def test_memory_of_a_wrong_result_is_not_reported(monkeypatch):
-    def wrong(*args, **kwargs):
-        raise AssertionError("off by 1")
-
-    monkeypatch.setattr(cases, "check", wrong)
-    (row,) = cases.memory(TINY)
-    assert row.standing == "WRONG: off by 1"
-    assert row.value == ""
-
-
-def test_an_absent_package_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "local_attention", None)
-    with pytest.raises(Absent, match=r"local-attention \(.*\)"):
-        installed.package("local-attention", "local_attention")

@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks import smollm2
 from suffice import AttentionSpec
-from suffice.memory import Dynamic
 from suffice.models import LMConfig, folder
 from suffice.patterns import Causal
 from suffice.positions import Rope
@@ -38,34 +36,6 @@ def small(tmp_path, monkeypatch):
     for name, value in (settings | {"HALF": 1}).items():
         monkeypatch.setattr(smollm2, name, value)
     return tmp_path
-
-
-def test_rows_are_measured_once_and_printed(small, monkeypatch, capsys):
-    names = ["as it was", "window:256+sinks:4", "window:256+sinks:4 in 1 layers", "mla:192"]
-    monkeypatch.setitem(smollm2.CASES, names[2], smollm2._half("window:256+sinks:4"))
-    words = ["--only", *names, "--figure", str(small / "figure.svg")]
-    assert smollm2.main(words) == 0
-    rows = json.loads((small / "kept.json").read_text())["rows"]
-    before, both, one, refused = (rows[name] for name in names)
-    losses = torch.tensor([row["losses"] for row in (before, both, one)])
-    assert losses.shape == (3, 4)
-    assert len({tuple(row) for row in losses.tolist()}) == 3
-    assert "R up to 48" in refused["refused"]
-    assert before["state"] == 2 * 2 * 70 * 24 * 4
-    difference = (losses[1] - losses[0]).double()
-    spread = 3.182446 * difference.std() / 2  # t of 3 degrees of freedom, 4 texts
-    mean = difference.mean()
-    changed = f"{mean:+.3f} [{mean - spread:+.3f}, {mean + spread:+.3f}]"
-    assert f"| window:256+sinks:4 | {losses[1].mean():.3f} | {changed} |" in capsys.readouterr().out
-    assert "<svg" in (small / "figure.svg").read_text()
-    monkeypatch.setattr(smollm2, "Subject", None)
-    assert smollm2.main(words) == 0
-
-
-def test_a_cache_that_rounds_nothing_changes_nothing(small):
-    subject = smollm2.Subject(small / "m")
-    whole, streamed = (subject.losses(subject.lm, memory) for memory in (None, Dynamic()))
-    assert streamed == pytest.approx(whole, rel=1e-5)
 
 
 def test_the_page_shows_what_was_kept():

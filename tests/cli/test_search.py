@@ -185,12 +185,6 @@ def test_no_rival_is_beaten_inside_the_noise():
         assert f"the plan is {word} the best" in told
 
 
-@pytest.mark.parametrize(("bound", "met"), [(5.0, True), (0.5, False), (2.0, None)])
-def test_a_bound_inside_the_interval_is_hidden_by_noise(bound, met):
-    ends = {"measured": 2.0, "low": 1.0, "high": 3.0}
-    assert Quantity(name="state", source=4.0, predicted=2.0, bound=bound, **ends).met is met
-
-
 def test_what_else_is_said():
     assert "every layer stays as it is" in said(additive=None)
     told = said(additive=False, weighed=5, moved=True)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load, save
 from torch import nn
 
 from suffice import AttentionSpec, preset
-from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.errors import MaskError, ShapeError
 from suffice.layers import MLP, RMSNorm, SwiGLU
 from suffice.models import LMConfig
 from suffice.models.lm import SkipInit
@@ -22,7 +19,6 @@ from suffice.patterns import Causal
 from suffice.positions import Alibi, Rope
 from suffice.presets import schedule, takes_length
 from suffice.testing import assert_close, documents, drawn, normal, padded
-from tests.acceptance.mechanisms import takes
 
 from . import lm_formulas as formulas
 
@@ -170,22 +166,6 @@ def test_a_packed_document_gives_what_it_gives_alone(style):
             assert_close(got[row, document], model(tokens[row, document][None])[0])
 
 
-@mechanisms
-def test_packed_and_padded(mechanism):
-    model, tokens = model_of(mechanism), rows()
-    segments, valid = documents(3, T, seed=2), padded(3, T, "inside", seed=5)
-    if not takes(model.specs[0], {"segments"}):
-        with pytest.raises(ConfigError, match="give one document per row"):
-            model(tokens, segments=segments, valid=valid)
-        return
-    got = model(tokens, segments=segments, valid=valid)
-    for row in range(3):
-        for number in segments[row].unique():
-            document = (segments[row] == number) & valid[row]
-            if document.any():
-                assert_close(got[row, document], model(tokens[row, document][None])[0])
-
-
 @styles
 def test_rows_do_not_meet(style):
     model, tokens = build(*STYLES[style]), rows(4)
@@ -261,15 +241,6 @@ def test_a_tied_head_is_the_tokens_table():
     assert_close(gradient, of_head + of_input)
 
 
-def test_weights_are_stored_once():
-    for model in (build(), build(LLAMA, ROPE)):
-        state = load(save(model.state_dict()))
-        assert state.keys() == model.state_dict().keys()
-        fresh = model.config.build(model.specs, dtype=torch.float64)
-        fresh.load_state_dict(state)
-        assert_close(fresh(rows()), model(rows()), "exact")
-
-
 def test_dropout_is_where_the_config_says():
     spec = replace(CAUSAL, dropout=0.3)
     for activation in ("gelu", "swiglu"):
@@ -316,18 +287,6 @@ def test_one_graph_equals_eager(style, arguments):
     assert_close(compiled(tokens, **arguments), model(tokens, **arguments), n=64)
 
 
-@pytest.mark.usefixtures("fresh")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-def test_one_graph_learns_as_eager():
-    model, tokens = replace(LLAMA, depth=1).build(ROPE), rows()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    sources = [*model.parameters()]
-    outs = (call(tokens).square().sum() for call in (compiled, model))
-    got, want = (torch.autograd.grad(out, sources) for out in outs)
-    for one, other in zip(got, want, strict=True):
-        assert_close(one, other, n=64)
-
-
 # what is refused
 
 
@@ -353,21 +312,6 @@ def test_other_shapes_are_refused():
 
 
 SIZES = {"vocabulary_size": 9, "length": 8, "d_model": 8, "depth": 1, "mlp_width": 8}
-
-
-def test_torch_dynamo_is_not_imported():
-    program = f"""
-import sys
-from suffice import preset
-from suffice.models import LMConfig
-for name, options in (("super_attention", {{"length": 8}}), ("toeplitz_super", {{}})):
-    for positions in ("learned", "sinusoidal"):
-        config = LMConfig(**{SIZES}, positions=positions, tied=False)
-        config.build(preset(name, 8, 2, causal=True, **options), device="meta")
-print("torch._dynamo" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 @pytest.mark.parametrize("name", ["gqa", "super_attention"])

@@ -19,7 +19,6 @@ from suffice.mixing import Alignment, BandedAlignment
 from suffice.models import LMConfig, folder
 from suffice.models.configurations import layers
 from suffice.models.native_decoder import NativeDecoder, unsupported
-from suffice.models.state import ModelState
 from suffice.patterns import Block, Causal, Window
 from suffice.positions import Alibi, Rope
 from suffice.presets import schedule, share
@@ -155,23 +154,6 @@ def test_rows_move_and_tokens_are_dropped(shares):
             assert_close(got[marks], want[order, 20:][marks], n=D)
         copy.reset()
         assert_close(lm(tokens[:1, :9], state=copy), lm(tokens[:1, :9]), n=D)
-
-
-@torch.no_grad()
-def test_rows_of_several_states_are_joined_and_put():
-    lm, tokens = build(ROPE, 2), ids()
-    states = []
-    for row, length in enumerate((9, 4)):
-        states.append(lm.state())
-        lm(tokens[row : row + 1, :length], state=states[-1])
-    joined = ModelState.join([(state, 0) for state in states])
-    got = lm(tokens[:2, 30:], state=joined)
-    for row, length in enumerate((9, 4)):
-        text = torch.cat([tokens[row, :length], tokens[row, 30:]])[None]
-        assert_close(got[row], lm(text)[0, length:], n=D)
-    joined.put(0, states[1])
-    last = torch.cat([tokens[1, :4], tokens[2, :3]])[None]
-    assert_close(lm(tokens[2:, :3].expand(2, -1), state=joined)[0], lm(last)[0, 4:], n=D)
 
 
 @torch.no_grad()

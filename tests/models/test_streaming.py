@@ -148,22 +148,6 @@ def test_rows_of_padded_states_are_joined_and_put(style):
     goes_on(4)
 
 
-def test_layers_share_the_positions_of_padded_rows():
-    lm, tokens = build(GQA, "learned").double(), ids(3)
-    valid = padded(3, LENGTH, "left", seed=4)
-    want, state = lm(tokens, valid=valid), lm.state()
-    single = state.layers[0]
-    lm(tokens[:, :30], valid=valid[:, :30], state=state)
-    assert all(layer.places is single.places for layer in state.layers)
-    assert state.nbytes == sum(layer.nbytes for layer in state.layers) - 2 * single.places.nbytes
-    rows = torch.tensor([2, 0])
-    state.select(rows)
-    state.drop_last(5)
-    assert all(layer.places is single.places for layer in state.layers)
-    got = lm(tokens[rows, 25:], valid=valid[rows, 25:], state=state)
-    assert_close(got[valid[rows, 25:]], want[rows, 25:][valid[rows, 25:]], n=D)
-
-
 @styles
 @pytest.mark.parametrize("marked", [False, True])
 @torch.no_grad()

@@ -183,16 +183,6 @@ def test_padding_changes_nothing(side, mechanism):
     assert_close(model(wide, target, real, t_valid)[t_valid], got[t_valid])
 
 
-@pytest.mark.parametrize("mechanism", PAPER)
-def test_rows_do_not_meet(mechanism):
-    model = build(mechanism)
-    source, target = texts(4)
-    want = model(source, target)
-    order = torch.tensor([2, 0, 3, 1])
-    assert_close(model(source[order], target[order]), want[order])
-    assert_close(model(source[1:2], target[1:2]), want[1:2])
-
-
 def test_a_source_of_padding_alone_gives_finite_logits():
     source, target = texts()
     none = torch.zeros(3, S, dtype=torch.bool)
@@ -246,16 +236,6 @@ def test_dropout_is_where_the_config_says():
     assert set(drops.values()) == {0.0}
     source, target = texts()
     assert not torch.equal(model(source, target), model(source, target))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-def test_one_graph_equals_eager():
-    torch._dynamo.reset()
-    model, (source, target) = SMALL.build(*specs_of("efficient")), texts()
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    inputs = (source, target, padded(3, S, "left"), padded(3, T, "right"))
-    assert_close(compiled(*inputs), model(*inputs), n=64)
-    torch._dynamo.reset()
 
 
 # what is refused

@@ -65,12 +65,6 @@ def test_every_corpus_has_its_parts_and_can_be_read_again(mine: Path, name: str)
         assert not set(result.train) & set(result.validation)
 
 
-def test_shakespeare_is_cut_at_nine_tenths(mine: Path):
-    result = corpus("tinyshakespeare")
-    assert list(result.train) == ["To be, or not to b"]
-    assert list(result.validation) == ["e."]
-
-
 @pytest.mark.parametrize(("name", "word"), [("openwebtext_sample", "page"), ("c4_sample", "site")])
 def test_a_sample_is_held_out_by_text(mine: Path, name: str, word: str):
     result = corpus(name)
@@ -101,13 +95,6 @@ def test_the_training_part_of_wikitext_is_read_where_it_is(mine: Path, name: str
 def test_an_absent_set_says_what_to_put_where(home: Path, name: str):
     with pytest.raises(DataError, match=rf"lm/{name}/.* was found neither below SUFFICE_DATA"):
         corpus(name)
-
-
-def test_the_console_is_handed_to_a_download(mine: Path, monkeypatch: pytest.MonkeyPatch):
-    labelled = []
-    monkeypatch.setitem(CORPORA, "far", lambda *, console: labelled.append(console))
-    corpus("far", console="screen")
-    assert labelled == ["screen"]
 
 
 def test_a_folder_of_the_users_own_has_a_name_too(mine: Path, home: Path):

@@ -22,7 +22,6 @@ from suffice.convert.search import (
 )
 from suffice.convert.search.options import state_bytes
 from suffice.convert.search.problem import CostTable
-from suffice.convert.search.result import draw
 from suffice.convert.search.scoring import Evaluator
 from suffice.convert.search.timing import lengths_up_to, stepper
 from suffice.errors import ConfigError
@@ -105,17 +104,6 @@ def test_the_layers_that_lose_least_alone_are_a_rival(monkeypatch):
         losses.append(sum(evaluator.of_model(made).loss))
     worst = losses.index(max(losses))
     assert [words == "keep" for words in greedy.words] == [at == worst for at in range(3)]
-
-
-def test_the_figure_has_numbers_and_no_formulas(found):
-    figure = draw(found)
-    figure.canvas.draw()
-    axes = figure.axes[0]
-    assert axes.get_xscale() == axes.get_yscale() == "log"
-    labels = [text.get_text() for one in figure.axes for text in one.get_xticklabels(which="both")]
-    labels += [text.get_text() for one in figure.axes for text in one.get_yticklabels(which="both")]
-    assert any(labels)
-    assert not any("$" in label for label in labels)
 
 
 @pytest.mark.parametrize(("ends", "least"), [((1e-6, 9e-6), 3), ((1e-6, 9e-1), 4)])

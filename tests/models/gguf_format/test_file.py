@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import struct
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
-from suffice.errors import CheckpointError, SufficeError
+from suffice.errors import CheckpointError
 from suffice.models.gguf_format import (
     KINDS,
     Stored,
@@ -158,26 +157,6 @@ def test_every_cut_of_a_file_is_refused(tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
             open_gguf(path)
-
-
-def test_damaged_files_are_read_or_refused(tmp_path):
-    whole, path, draws = written(tmp_path / "x.gguf").read_bytes(), tmp_path / "y", random.Random(5)
-    read = 0
-    for _ in range(3000):
-        content = bytearray(whole)
-        for _ in range(draws.randint(1, 4)):
-            content[draws.randrange(len(content))] = draws.choice(
-                (0, 1, 127, 255, draws.randrange(256))
-            )
-        path.write_bytes(bytes(content))
-        try:
-            file = open_gguf(path)
-        except SufficeError:
-            continue
-        for name in file.tensors:
-            decode(file.tensors[name].kind, file.blocks(name))
-        read += 1
-    assert 0 < read < 3000
 
 
 @pytest.mark.parametrize(

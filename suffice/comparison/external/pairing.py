@@ -266,7 +266,11 @@ class _Table:
         unknown = None in everywhere
         if unknown or not (len(shared) >= MIN_SEEDS or shared == everywhere):
             counts = {len(self.of(name)) for name in self.names}
-            in_order = in_order and unknown
+            if in_order and not unknown:
+                raise ConfigError(
+                    f"--paired: the runs have labels, {', '.join(sorted(everywhere))}, and too few "
+                    "are the same under every name; label equal seeds alike, or leave it out."
+                )
             if in_order and len(counts) > 1:
                 raise ConfigError("--paired: the names have different numbers of runs.")
             for name in self.names:

@@ -34,6 +34,7 @@ from suffice.comparison.external.readers import (
 from suffice.comparison.metrics import Margin
 from suffice.comparison.report.page import notebook_html
 from suffice.comparison.report.sheet import Line, Sheet
+from suffice.comparison.report.tables import interval_of
 from suffice.comparison.results import Results, read_results
 from suffice.comparison.scores import MIN_SEEDS, Scores, metric_in
 from suffice.comparison.sentence import (
@@ -158,12 +159,10 @@ class ExternalVerdict:
             metric, task = verdict.metric, results.task or "-"
             for comparison in verdict.comparisons:
                 found = comparison.difference
-                has_ends = found is not None and found.low is not None
-                ends = map(metric.difference, (found.low, found.high) if has_ends else ())
                 cells = (
                     *(task, results.metric, comparison.mechanism),
                     "-" if found is None else metric.difference(found.mean),
-                    f"[{', '.join(ends)}]" if has_ends else "-",
+                    interval_of(found, metric.difference),
                     metric.margin(verdict.margin),
                     decision(comparison) if whole else outcome_of(comparison),
                 )
@@ -312,9 +311,11 @@ def verdict(
 
 def judge_all(items: Sequence[tuple[str | None, Any]], question: Question) -> ExternalVerdict:
     """Read what is named and judge it."""
+    paths = [Path(value) if isinstance(value, str | Path) else None for _, value in items]
     if question.kind is not None:
         check_known("kind", question.kind, KINDS)
-    paths = [Path(value) if isinstance(value, str | Path) else None for _, value in items]
+        if None in paths:
+            raise ConfigError(f"kind={question.kind} is of files; leave it out for arrays.")
     kinds = [None if path is None else question.kind or kind_of(path) for path in paths]
     if len(set(kinds)) > 1:
         mixed = ", ".join(sorted(kind or "array" for kind in set(kinds)))

@@ -252,6 +252,19 @@ def test_two_seeds_that_both_have_are_paired():
     assert "Paired by seed and by row." in str(judged)
 
 
+def test_an_order_or_a_kind_that_cannot_be_used_is_refused(tmp_path):
+    rng, labels = np.random.default_rng(5), {"a": (0, 1, 2), "b": (5, 6, 7)}
+    files = {
+        name: table(tmp_path / f"{name}.csv", {(s,): rng.random() for s in seeds}, "seed,acc")
+        for name, seeds in labels.items()
+    }
+    assert "Nothing is paired" in str(suffice.verdict(files))
+    with pytest.raises(ConfigError, match="--paired: .* 0, 1, 2, 5, 6, 7"):
+        suffice.verdict(files, paired=True)
+    with pytest.raises(ConfigError, match="kind=table"):
+        suffice.verdict({"a": rng.random(3), "b": rng.random(3)}, kind="table")
+
+
 def test_folds_that_the_baseline_lacks_are_left_out(tmp_path):
     rng = np.random.default_rng(3)
     files, scores = [], {name: rng.random((4, 40)) for name in ("old", "new")}

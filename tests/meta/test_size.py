@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 72_417, 71_437
+MOST_LINES, MOST_TEST_LINES = 72_422, 71_450
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 311, 172
@@ -27,7 +27,7 @@ LINES = {
     ".": 1106,
     "choose": 3004,
     "cli": 4321,
-    "comparison": 10595,
+    "comparison": 10600,
     "convert": 5382,
     "data": 3544,
     "encoders": 1036,

@@ -172,7 +172,6 @@ class Session:
                 )
 
     def call(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs for inputs by name."""
         return self.graph.run(self.outputs, feeds)
 
 

@@ -41,7 +41,6 @@ class Moments:
 
     @property
     def count(self) -> int:
-        """The number of positions."""
         return round(float(self.sums[-1, -1]))
 
     @property
@@ -51,7 +50,6 @@ class Moments:
 
     @property
     def mean(self) -> Tensor:
-        """The mean of x, [M]."""
         return self.augmented[-1, :-1]
 
     def second(self, *, centred: bool) -> Tensor:
@@ -67,7 +65,6 @@ class Moments:
         return moments
 
     def permuted(self, order: Tensor) -> Moments:
-        """Return the sums of inputs with permuted features."""
         rows = torch.cat([order, order.new_tensor([len(order)])])
         return Moments.of(self.sums[rows][:, rows])
 
@@ -124,7 +121,6 @@ class Replay:
         self.names = tuple(dict.fromkeys((*shares, *self.shared)))
 
     def __call__(self, name: str, x: Tensor, call: Mapping[str, Any]) -> Tensor:
-        """Return the output of a layer for an input and the keyword arguments of a call."""
         shared = self.shared.get(self.maker_of.get(name, name))
         return self.layers[name].forward(x, **{**call, "shared": shared})
 

@@ -326,7 +326,6 @@ def _with_zero_bias(maps: Tensor) -> Tensor:
 
 
 def columns_of(kv_head: int, width: int) -> slice:
-    """Return the columns of the input that a head reads."""
     return slice(kv_head * width, (kv_head + 1) * width)
 
 

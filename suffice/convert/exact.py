@@ -27,8 +27,6 @@ ROUNDING = 1e-9  # of the largest output
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A layer and its conversion."""
-
     layer: Attention  # before
     steps: Steps  # the changes
     spec: AttentionSpec  # of the layer after them
@@ -38,7 +36,6 @@ class Change:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the layer stays as it is."""
         return all(step.name == "keep" for step in self.steps)
 
     @property
@@ -53,12 +50,10 @@ class Change:
 
     @property
     def shares(self) -> bool:
-        """Whether the layer reads the keys and values of another one."""
         return self.spec.shares is not None
 
     @property
     def words(self) -> str:
-        """The changes."""
         return ",".join(map(str, self.steps))
 
 

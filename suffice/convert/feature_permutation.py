@@ -58,7 +58,6 @@ def permuted_for(
 
 
 def can_permute(model: nn.Module) -> bool:
-    """Return whether the features of a model can be permuted."""
     if type(model) is not LM or model.config.positions == "sinusoidal":
         return False
     if model.config.experts is not None:

@@ -31,8 +31,6 @@ CLOSED_FORM, TRANSFER = "closed form", "attention transfer"
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A fitted layer."""
-
     maps: Maps | Weights
     chosen: str  # name of the start
     error: float | None  # relative root mean square of the output's change; None: not measured

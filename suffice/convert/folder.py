@@ -19,7 +19,6 @@ SOURCE = "source"  # its entry with the path of the model that was converted
 
 
 def source_of(converted: Path) -> Path:
-    """Return the path of the model that a folder was converted from."""
     path = converted / CERTIFICATE
     source = read_json(path).get(SOURCE) if path.is_file() else None
     if not isinstance(source, str):

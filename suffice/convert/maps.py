@@ -62,7 +62,6 @@ class Weights:
 
 @torch.no_grad()
 def weights_of(layer: Attention) -> Weights:
-    """Return the tensors of a layer."""
     o = layer.o_proj.weight.double().cpu().T.unflatten(0, (layer.spec.num_heads, -1)).clone()
     bias = layer.o_proj.bias
     offset = o.new_zeros(layer.spec.d_model) if bias is None else bias.double().cpu()
@@ -71,7 +70,6 @@ def weights_of(layer: Attention) -> Weights:
 
 @torch.no_grad()
 def read(layer: Attention) -> Maps:
-    """Return the maps of a layer."""
     spec = layer.spec
     lowered = spec.lower()
     per_head = type(spec.norm) in (NoNorm, HeadRMS)  # others have numbers for every head

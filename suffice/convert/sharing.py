@@ -38,15 +38,12 @@ FIRST, AVERAGE = "first layer", "average"
 
 @dataclass(frozen=True, kw_only=True)
 class SharingGroup:
-    """Neighbouring layers that share."""
-
     maker: str  # name of the first layer
     readers: tuple[str, ...]  # names of the others
     free: bool  # whether the maker's maps may change
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All layers, in order."""
         return self.maker, *self.readers
 
 

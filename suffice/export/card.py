@@ -25,7 +25,6 @@ def card(
     licence: str,
     base_model: str | None = None,
 ) -> str:
-    """Return the README.md of an export."""
     base_model = base_model or facts.get("hub", {}).get("repository")
     for option, value in (("--license", licence), ("--base-model", base_model or "a/b")):
         if not value or not all(letter.isalnum() or letter in "-._/" for letter in value):

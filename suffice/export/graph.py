@@ -39,8 +39,6 @@ MAX_WEIGHTS = (1 << 31) - (1 << 20)  # bytes in one ONNX file: protobuf's limit,
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """An input or output of a graph."""
-
     name: str
     dtype: str  # "int64", "bool" or "float32"
     shape: tuple[int | str, ...]  # a name where a size is dynamic
@@ -48,7 +46,6 @@ class Port:
     becomes: str = ""  # of a state, the output that is this input of the next call
 
     def to_json(self) -> dict[str, Any]:
-        """Return the port as plain data."""
         axes = {str(axis): size for axis, size in enumerate(self.shape) if isinstance(size, str)}
         entry = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
         entry |= {"dynamic_axes": axes, "holds": self.holds}
@@ -56,7 +53,6 @@ class Port:
 
 
 def logits_port(lm: LM, tokens: str) -> Port:
-    """Return the port of a language model's logits, whose axis of tokens has this name."""
     return Port(
         name=LOGITS,
         dtype="float32",
@@ -83,7 +79,6 @@ class DecoderGraph(nn.Module):
     def forward(
         self, tokens: Tensor, valid: Tensor, earlier: Tensor, past: list[Tensor]
     ) -> tuple[Tensor, ...]:
-        """Return logits, positions and the past."""
         tokens = tokens.masked_fill(~valid, 0)
         # amax needs at least one element, and there may be no past
         first = torch.full_like(tokens[:, :1], -1)
@@ -111,7 +106,6 @@ class DecoderGraph(nn.Module):
         return self.lm.logits(self.lm.norm(x)), keys, *(one for row in present for one in row)
 
     def inputs(self) -> list[Port]:
-        """Return the ports of the inputs, in order."""
         chunk = ("batch", "chunk")
         padding = "True = a real token; padding may stand anywhere and hold any id"
         return [
@@ -130,7 +124,6 @@ class DecoderGraph(nn.Module):
         ]
 
     def outputs(self) -> list[Port]:
-        """Return the ports of the outputs, in order."""
         return [
             logits_port(self.lm, "chunk"),
             *(
@@ -160,13 +153,11 @@ class ClassifierGraph(nn.Module):
         self.masks = not self.images and not model.config.reads_padding
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Return the logits."""
         if not self.images:
             x, valid = self.model.last_of_row(x), self.model.last_of_row(valid)
         return self.model(x, valid)
 
     def inputs(self) -> list[Port]:
-        """Return the ports of the inputs, in order."""
         config = self.model.config
         if self.images:
             shape = ("batch", config.channels, config.image_size, config.image_size)
@@ -179,7 +170,6 @@ class ClassifierGraph(nn.Module):
         return ports
 
     def outputs(self) -> list[Port]:
-        """Return the ports of the outputs, in order."""
         config = self.model.config
         shape = ("batch", config.num_classes if self.images else config.outputs)
         if not self.images and config.pooling == "none":
@@ -196,7 +186,6 @@ def _replace_attention(model: nn.Module) -> None:
 
 
 def graph_module(model: nn.Module) -> DecoderGraph | ClassifierGraph:
-    """Return the module to trace for a model."""
     return DecoderGraph(model) if isinstance(model, LM) else ClassifierGraph(model)
 
 
@@ -211,7 +200,6 @@ def reach(lm: LM) -> int | None:
 
 
 def trace(module: DecoderGraph | ClassifierGraph) -> torch.export.ExportedProgram:
-    """Return the graph of a module."""
     if isinstance(module, DecoderGraph) and module.lm.config.experts is not None:
         raise ConfigError(
             "a graph would compute all experts of a mixture for every token; run it with `suffice "
@@ -233,7 +221,6 @@ def trace(module: DecoderGraph | ClassifierGraph) -> torch.export.ExportedProgra
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence torch's exporters."""
     root = logging.getLogger("torch")
     level = root.level
     root.setLevel(logging.ERROR)
@@ -267,13 +254,11 @@ def call_arguments(module: nn.Module, parts: Sequence) -> tuple:
 
 
 def check_packages() -> None:
-    """Check that the packages that write and read ONNX files are installed."""
     for name in ("onnxscript", "onnxruntime"):
         _package(name)
 
 
 def write_onnx(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
-    """Write a module as an ONNX file."""
     ir = _package("onnx_ir")
     size = sum(one.numel() * one.element_size() for one in module.parameters())
     if size > MAX_WEIGHTS:

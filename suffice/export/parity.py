@@ -34,13 +34,10 @@ Case = tuple[Tensor, Tensor]  # logits of the export and of the model, at real t
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """The result of a comparison."""
-
     cases: int
     difference: float  # of logits, the largest
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain data."""
         return {"against": "the model, eager", "calls": self.cases, "difference": self.difference}
 
 
@@ -159,7 +156,6 @@ class EagerSession:
 
     @torch.no_grad()
     def call(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs for the inputs by name."""
         arrays = (np.ascontiguousarray(feeds[port.name]) for port in self.ports)
         arguments = call_arguments(self.decoder, [torch.from_numpy(array) for array in arrays])
         return [output.numpy() for output in self.decoder(*arguments)]

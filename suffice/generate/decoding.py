@@ -35,23 +35,15 @@ class CausalModel(Protocol):
     training: bool
 
     @property
-    def config(self) -> LMConfig:
-        """The sizes of the model."""
-        ...
+    def config(self) -> LMConfig: ...
 
     @property
-    def specs(self) -> Sequence[AttentionSpec]:
-        """The attention of each layer."""
-        ...
+    def specs(self) -> Sequence[AttentionSpec]: ...
 
     @property
-    def device(self) -> torch.device:
-        """The device that tokens are read on."""
-        ...
+    def device(self) -> torch.device: ...
 
-    def state(self, memory: Memory, /) -> ModelState:
-        """Return an empty state."""
-        ...
+    def state(self, memory: Memory, /) -> ModelState: ...
 
     def features(self, tokens: Tensor, *, valid: Tensor | None = None, state: ModelState) -> Tensor:
         """Return the input of the head, [B, T, M], of tokens that continue a state."""
@@ -65,9 +57,7 @@ class CausalModel(Protocol):
         """Return the logits [B, V] after one more token [B] of each row."""
         ...
 
-    def train(self, mode: bool = True) -> object:
-        """Turn dropout on or off."""
-        ...
+    def train(self, mode: bool = True) -> object: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,7 +69,6 @@ class Prompts:
     lengths: tuple[int, ...]  # real tokens of each row
 
     def row(self, row: int) -> Prompts:
-        """Return one row without its padding."""
         length = self.lengths[row]
         tokens = self.tokens[row : row + 1, self.tokens.shape[1] - length :]
         return Prompts(tokens=tokens, valid=None, lengths=(length,))

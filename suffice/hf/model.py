@@ -213,11 +213,9 @@ class SufficePreTrainedModel(Weights, PreTrainedModel):
         return super()._check_and_adjust_attn_implementation(name, *args, **kwargs)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the token embedding."""
         return self.base_model.embedding.tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embedding."""
         self.base_model.embedding.tokens = value
 
     def state(self, memory: Memory | None = None) -> ModelState:

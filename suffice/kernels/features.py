@@ -51,7 +51,6 @@ class EluFeatures(FeatureMap):
     """phi(x) = elu(x) + 1."""
 
     def queries(self, q: Tensor) -> Tensor:
-        """Return phi of queries."""
         return _phi(q)
 
     def keys(self, k: Tensor) -> tuple[Tensor, None]:
@@ -324,7 +323,6 @@ class RfaFeatures(RandomFeatures):
         self.floor = kernel.features / 2 * FLOOR
 
     def queries(self, q: Tensor) -> Tensor:
-        """Return phi of queries."""
         return self._waves(q)
 
     def keys(self, k: Tensor) -> tuple[Tensor, None]:

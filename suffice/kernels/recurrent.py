@@ -329,7 +329,6 @@ class _OfFeatures(nn.Module):
 
 
 def chunk_of(length: int, *, by_features: bool) -> int:
-    """Return the positions of a chunk."""
     return min(length, CHUNK_OF_FEATURES if by_features else CHUNK)
 
 

@@ -48,12 +48,10 @@ class EncodedSources:
 
     @property
     def batch(self) -> int:
-        """Rows of the batch."""
         return len(self.layers[0].view.cached[0])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys, values and masks, each counted once."""
         return sum({_view_key(x): x.nbytes for x in self._tensors()}.values())
 
     def _tensors(self) -> list[Tensor]:
@@ -63,7 +61,6 @@ class EncodedSources:
         return [x for x in tensors if x is not None]
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch in this order; a row may come several times."""
         tensors = {_view_key(x): x for x in self._tensors()}
         moved = {place: x.index_select(0, rows) for place, x in tensors.items()}
 

@@ -59,12 +59,10 @@ class Scheme:
             check_group(self.bits, inputs, self.group)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the scheme as plain data."""
         return {"bits": self.bits} | ({} if self.group is None else {"group": self.group})
 
     @classmethod
     def from_json(cls, data: Any) -> Scheme:
-        """Rebuild a scheme from `to_json`'s data."""
         if not isinstance(data, dict) or not {"bits"} <= data.keys() <= {"bits", "group"}:
             raise ConfigError(f'{data!r:.80} is not a scheme; write {{"bits": 8, "group": 32}}.')
         return cls(**data)
@@ -179,7 +177,6 @@ class Packed(nn.Module):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self.buffers())
 
     @property
@@ -190,7 +187,6 @@ class Packed(nn.Module):
         return native.instructions() if on_cpu else "torch"
 
     def extra_repr(self) -> str:
-        """Show sizes and scheme in the printed module."""
         return f"{self.inputs} -> {self.outputs}, {self.scheme}, bias={self.bias is not None}"
 
     def stored(self) -> tuple[Tensor, Tensor | None]:
@@ -219,7 +215,6 @@ class PackedLinear(Packed):
         return self.product(x)
 
     def as_linear(self) -> Linear:
-        """Return the same map in float32."""
         sizes = (self.inputs, self.outputs)
         linear = Linear(*sizes, bias=self.bias is not None, device="meta")
         linear.weight = nn.Parameter(self.dequantised())
@@ -232,9 +227,7 @@ class PackedEmbedding(Packed):
     """An embedding with a quantised matrix; see `Packed`. `product` serves as a tied head."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return rows [..., K] of ids."""
         return self.rows(ids)
 
     def as_linear(self) -> nn.Embedding:
-        """Return the same embedding in float32."""
         return nn.Embedding.from_pretrained(self.dequantised(), freeze=False)

@@ -34,11 +34,9 @@ class RecurrentState(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both."""
         return self.sums.nbytes + (0 if self.history is None else self.history.nbytes)
 
     def select(self, rows: Tensor) -> RecurrentState:
-        """Return these rows."""
         history = None if self.history is None else self.history.index_select(0, rows)
         return RecurrentState(self.sums.index_select(0, rows), history)
 

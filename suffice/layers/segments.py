@@ -16,7 +16,6 @@ class Segments:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all."""
         return sum(row.nbytes for row in self.rows)
 
     def recall(
@@ -52,7 +51,6 @@ class Segments:
         return all(row.can_drop(real) for row, real in pairs)
 
     def drop_last(self, places: Tensor | None, positions: int) -> None:
-        """Remove the last positions; arguments as `can_drop`."""
         for row, real in zip(self.rows, self._real(places, positions), strict=True):
             row.drop(real)
 
@@ -63,14 +61,12 @@ class Segments:
         return counts[: len(self.rows)]  # rows that are together are alike
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch in this order."""
         if len(self.rows) == 1:
             self.rows[0].select(rows)
         else:
             self.rows = [_copied(self.rows[number]) for number in rows.tolist()]
 
     def reset(self) -> None:
-        """Forget everything."""
         self.rows = [InfiniState()]
 
 

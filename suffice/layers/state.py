@@ -54,7 +54,6 @@ class Step(Inputs):
     at: StepPositions
 
     def once(self, key: Hashable, make: Callable[[], A]) -> A:
-        """Return `make()`, shared by the layers of a model."""
         return self.at.once(key, make)
 
     def read(
@@ -144,7 +143,6 @@ class LayerState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors, spare room included."""
         sums = () if self.sums is None else (self.sums.sums, *self.sums.stabilizer)
         tensors = [x for x in (*sums, self.places, self.recurrent) if x is not None]
         return sum(x.nbytes for x in (*tensors, self.segments, *self.stores()))
@@ -413,7 +411,6 @@ class LayerState:
             self.places = self.places[:, :-positions]
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch in this order; a row may come several times."""
         for store in (*self.stores(), self.segments):
             store.select(rows)
         if self.places is not None:
@@ -464,7 +461,6 @@ class LayerState:
         self.offered = None
 
     def reset(self) -> None:
-        """Forget everything."""
         for store in (*self.stores(), self.segments):
             store.reset()
         self.followed, self.batch, self.places, self.sums = 0, None, None, None

@@ -161,7 +161,6 @@ class BlockMap(_SquareMap):
         return WeightSpan(row * size, row + 1, row)
 
     def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
-        """Return W_A x."""
         if rows.documents is not None:
             return self._packed(weight, x, rows.positions)
         keys = x.shape[2]
@@ -314,7 +313,6 @@ class ToeplitzMap(_DiagonalMap):
         return (column,), inside
 
     def bias_at(self, positions: Tensor) -> Tensor:  # noqa: ARG002 - the same everywhere
-        """Return b."""
         return self.bias[:, None, None]
 
     def span(self, position: int) -> WeightSpan:
@@ -323,7 +321,6 @@ class ToeplitzMap(_DiagonalMap):
         return WeightSpan(self.back + 1 - count, count, 0)
 
     def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
-        """Return W_A x."""
         return self._multiply(weight[None, :, None], x, rows)
 
 

@@ -128,7 +128,6 @@ class LowRankMap(nn.Module):
         return _sums(self.keys, k), _sums(values, v)
 
     def extra_repr(self) -> str:
-        """Show the form in the printed module."""
         maps, rank, length = self.keys.shape
         return f"rank={rank}, length={length}, maps={maps}, shared={self.values is None}"
 

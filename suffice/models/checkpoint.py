@@ -145,7 +145,6 @@ def metadata(path: Path | str) -> dict[str, Any]:
 
 
 def dtype_of(path: Path | str) -> torch.dtype:
-    """Return the dtype that all floating-point tensors of a file share."""
     with _opened(Path(path)) as file:
         dtypes = {DTYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
     floats = [dtype for dtype in dtypes if dtype is not None and dtype.is_floating_point]

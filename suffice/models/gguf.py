@@ -174,7 +174,6 @@ class _Metadata:
         return sizes
 
     def flags(self, name: str, depth: int) -> list[bool]:
-        """Return a flag of each layer."""
         value = self.get(name)
         if not isinstance(value, list) or len(value) != depth or not set(value) <= {0, 1}:
             raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; download it again.")

@@ -113,7 +113,6 @@ class NativeDecoder:
 
     @property
     def training(self) -> bool:
-        """Whether dropout is on, which native decoding leaves out."""
         return self.lm.training
 
     def step(self, tokens: Tensor, state: ModelState) -> Tensor:
@@ -144,7 +143,6 @@ class NativeDecoder:
         return logits
 
     def features(self, tokens: Tensor, *, valid: Tensor | None = None, state: ModelState) -> Tensor:
-        """Return the input of the head, [B, T, M], of tokens that continue a state; see `LM`."""
         short = tokens.dim() == 2 and tokens.shape[1] <= self.piece  # noqa: PLR2004 - [B, T]
         readable = short and 0 < tokens.numel() <= MAX_TOKENS and tokens.dtype in IDS
         readable = readable and tokens.numel() * (state.length + tokens.shape[1]) <= MAX_PAIRS

@@ -21,7 +21,6 @@ def schemes_of(model: nn.Module) -> dict[str, Scheme]:
 
 
 def replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Put a module in the place of the one of that name."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
 
@@ -82,7 +81,6 @@ class ByTorchao(Packed):
 
     @classmethod
     def of(cls, matrix: Codes | Tensor, bias: Tensor | None = None) -> Packed:
-        """Return a module of a packed matrix of 8 or 4 bits."""
         if reason := torchao_missing():
             raise ConfigError(f"no map can go through torchao: {reason}.")
         if not isinstance(matrix, Codes):
@@ -100,7 +98,6 @@ class ByTorchao(Packed):
 
     @property
     def kernel(self) -> str:
-        """Name of the library that multiplies."""
         return "torchao"
 
     def native_matrix(self) -> None:

@@ -27,7 +27,6 @@ def carries_tangents() -> bool:
 # torch before 2.13 cannot trace the call; Dynamo guards on the transforms itself
 @constant_when_traced
 def transform_depth() -> int:
-    """Return the number of transforms of `torch.func` around the call."""
     return torch._C._functorch.get_dynamic_layer_stack_depth()
 
 

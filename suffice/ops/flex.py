@@ -33,7 +33,6 @@ VARIANTS = 1024  # compiled kernels; what needs more raises
 def attend(
     q: Tensor, k: Tensor, v: Tensor, _masks: MaskInputs, call: AttentionCall, _parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E]."""
     biased = call.position.biases
     offset = call.keys - call.queries
     return _kernel("eager" if call.compiling else q.device.type)(

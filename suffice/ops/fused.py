@@ -20,7 +20,6 @@ from suffice.ops.op import Op, Parts, dense_rows, refuses_kernel
 def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, _: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E]."""
     if call.triangular:
         return _sdpa(q, k, v, call, is_causal=True)
     mask, empty = additive_mask(masks, call, q)

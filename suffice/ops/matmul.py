@@ -23,7 +23,6 @@ from suffice.ops.op import Op, Parts, is_transformed, needs_gradient
 def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E] in the dtype of q."""
     with torch.autocast(q.device.type, enabled=False):  # it would round scores to half
         exact = torch.promote_types(q.dtype, torch.float32)  # products of half are fp32
         if type(call.kernel) is Softmax:

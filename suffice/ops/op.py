@@ -132,7 +132,6 @@ def refuses_transforms(call: AttentionCall) -> list[str]:
 
 
 def needs_gradient(*tensors: Tensor) -> bool:
-    """Return True if a gradient of one of the tensors is recorded."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
@@ -213,6 +212,5 @@ def text_of(value: Axis) -> str:
 
 
 def value_of(family: type[V], text: str) -> V:
-    """Return the axis value of a JSON text."""
     value = _values.get((family.family, text)) or family.from_json(json.loads(text))
     return cast("V", value)

@@ -44,7 +44,6 @@ class Stabilizers(NamedTuple):
     documents: Tensor | None  # None: there is one
 
     def at(self, *index: slice | int | None) -> Stabilizers:
-        """Return the stabilizers at an index."""
         return Stabilizers(*(None if part is None else part[index] for part in self))
 
     def followed_by(self, later: Stabilizers) -> Stabilizers:
@@ -80,7 +79,6 @@ class State(NamedTuple):
     stabilizer: Stabilizers  # that of the last position
 
     def copied(self) -> State:
-        """Return a contiguous copy."""
         sums, *parts = (
             None if x is None else x.clone(memory_format=torch.contiguous_format)
             for x in (self.sums, *self.stabilizer)
@@ -151,8 +149,6 @@ class Factors(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The features of a piece."""
-
     queries: Tensor | None  # [M, rows, F]
     keys: Tensor | None  # [M, C, F]
     values: Tensor | None  # [M, C, columns], padded with ones, times the factors of the keys
@@ -163,7 +159,6 @@ class Features(NamedTuple):
 def featurize(
     inputs: SumInputs, before: State | None, feature_map: FeatureMap, chunks: Chunks
 ) -> Features:
-    """Return the features of a piece."""
     queries = None if inputs.q is None else feature_map.queries(chunks.split(inputs.q))
     if inputs.k is None:
         return Features(queries, None, None, Factors(), Stabilizers(None, None))

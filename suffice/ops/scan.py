@@ -39,7 +39,6 @@ NUMBERS_OF_GPU = 1 << 26  # there the kernels that are started cost the time, no
 def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E] in the dtype of q."""
     causal = type(call.pattern) is Causal
     with torch.autocast(q.device.type, enabled=False):  # it would round sums to half
         if masks.k_segments is not None and not causal:
@@ -218,7 +217,6 @@ class _Schedule:
     def inputs(
         self, step: ScanStep, rows: slice, q: Tensor, k: Tensor, v: Tensor
     ) -> tuple[SumInputs, Chunks]:
-        """Return the inputs of a step and their chunks."""
         groups = k.shape[1]
         q = None if step.queries is None else q[rows, :, slice(*step.queries)]
         if step.keys is None:

@@ -38,7 +38,6 @@ class _Several(Pattern):
         return None if None in reaches else max(reaches)
 
     def every(self, step: int, first: int) -> Pattern:
-        """Return the same composition of the parts."""
         return type(self)(tuple(part.every(step, first) for part in self.parts))  # type: ignore[call-arg]
 
 
@@ -82,7 +81,6 @@ class _Combined(_Several):
         return None if band is None or band.before == -1 else band
 
     def band_of_past(self) -> Band | None:
-        """Return the combination of the parts' bands."""
         return self._bands([part.band_of_past() for part in self.parts])
 
     def _bands(self, bands: list[Band | None]) -> Band | None:

@@ -42,7 +42,6 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the op was right or refused."""
         return self.error is None or self.error <= self.tolerance
 
     def __str__(self) -> str:

@@ -60,11 +60,9 @@ class Batch(NamedTuple):
 
     @property
     def num_targets(self) -> int:
-        """Number of targets, not counting ignored ones."""
         return int((self.targets != IGNORE_INDEX).sum())
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device."""
         return Batch._make(None if t is None else t.to(device) for t in self)
 
 
@@ -94,7 +92,6 @@ class Windows:
         return facts_of(self.file)
 
     def rows(self, step: int, start: int, stop: int) -> Batch:
-        """Return rows of a step's batch."""
         places = self.file.places(self.size, self.length, seed=self.seed, step=step)
         return window(self.file, places[start:stop], self.length, separate=self.separate)
 
@@ -243,8 +240,6 @@ def amount(file: TokenFile, tokenizer: Tokenizer) -> Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A validation."""
-
     step: int  # optimiser steps that were done
     tokens: int  # targets that were learned from by then
     train_loss: float  # mean over the targets since the last validation, as trained on; nats
@@ -255,15 +250,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class LMRun:
-    """A finished training."""
-
     measured: tuple[Measured, ...]  # every validation
     best_step: int  # steps after which the validation loss was lowest; the model has these weights
     out_of_time: bool  # whether `max_minutes` ended the run before its last step
 
     @property
     def best(self) -> Measured:
-        """The validation with the lowest loss."""
         return next(record for record in self.measured if record.step == self.best_step)
 
 
@@ -390,7 +382,6 @@ class StepState(TrainingState):
     best_step: int = 0  # after which the weights were `best`; 0 before the first validation
 
     def keep_best(self) -> None:
-        """Copy the present weights to `best`."""
         super().keep_best()
         self.best_step = self.step
 
@@ -578,7 +569,6 @@ class Log:
                     self._events.add_scalar(name, value, record["step"])
 
     def close(self) -> None:
-        """Close the folder of TensorBoard."""
         if self._events is not None:
             self._events.close()
 

@@ -54,12 +54,10 @@ class Optimiser:
         return {p: state for part in self.parts for p, state in part.state.items()}
 
     def zero_grad(self, *, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
         for part in self.parts:
             part.zero_grad(set_to_none=set_to_none)
 
     def step(self) -> None:
-        """Make one step."""
         for part in self.parts:
             part.step()
 

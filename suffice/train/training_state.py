@@ -75,7 +75,6 @@ class TrainingState(ABC):
         return min((record.validation_loss for record in self.history), default=math.inf)
 
     def keep_best(self) -> None:
-        """Copy the present weights to `best`."""
         for name, tensor in self.model.state_dict().items():
             self.best[name].copy_(tensor)
 

@@ -288,7 +288,6 @@ class RunFolder:
         return self.path / self.settings_file
 
     def exists(self) -> bool:
-        """Return whether a run was begun here."""
         return os.path.exists(self.settings_path)
 
     def read(self) -> Any:

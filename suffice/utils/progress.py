@@ -122,7 +122,6 @@ class Display:
 
     @property
     def title(self) -> str:
-        """The cell, with its number if there are several."""
         number = f"cell {max(self._started_cells, 1)}/{self._cells}" if self._cells > 1 else ""
         return f"{number} {self._description}".strip() or "training"
 
@@ -229,7 +228,6 @@ class Workers(Display):
 
     @property
     def title(self) -> str:
-        """How many cells are finished, and how many are trained now."""
         return f"cells {self._ended}/{self._cells}, {len(self._shares)} in training"
 
     @property

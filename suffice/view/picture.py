@@ -28,8 +28,6 @@ MIN_LINED_SIDE = 5  # side of a cell from which cells have lines between them
 
 @dataclass(frozen=True, kw_only=True)
 class TextLine:
-    """A line of text."""
-
     x: float  # of the anchor
     y: float  # of the baseline
     text: str
@@ -51,12 +49,10 @@ class Frame:
 
     @property
     def width(self) -> int:
-        """Width of all cells."""
         return self.cell * self.panel.cells.shape[1]
 
     @property
     def height(self) -> int:
-        """Height of all cells."""
         return self.cell * self.panel.cells.shape[0]
 
     @property

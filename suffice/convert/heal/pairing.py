@@ -22,8 +22,6 @@ GIVE = "give the model that it was converted from"
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Copies of a student and its teacher."""
-
     student: LM  # to heal
     teacher: LM  # in evaluation, with its features in the student's order
     layers: tuple[str, ...]  # names of the attention layers that differ

@@ -63,11 +63,9 @@ class LaterWindows:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Identifies these rows in a checkpoint."""
         return {**self.windows.facts, "first": self.first}
 
     def rows(self, step: int, start: int, stop: int) -> Batch:
-        """Return rows of a step's batch."""
         return self.windows.rows(self.first + step, start, stop)
 
 
@@ -189,7 +187,6 @@ class Stages:
 
 
 def check_peft() -> None:
-    """Check that adapters can be trained."""
     with installed_for("--lora", "lora", ", or leave --lora out and train all weights"):
         import peft  # noqa: F401
 
@@ -243,7 +240,6 @@ class Distillation:
         self.facts = {"name": "distillation", "kl": kl, **(facts or {})}
 
     def summed_loss(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
-        """Return the sum over the batch's targets."""
         student_logits, targets = logits(model, batch, dtype=dtype)
         loss = cross_entropy(student_logits, targets, reduction="sum") * (1.0 - self.kl)
         if not self.kl:

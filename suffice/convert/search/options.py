@@ -154,11 +154,9 @@ def memory_of(spec: AttentionSpec, *, spare: int = 1) -> Memory:
 
 
 def state_bytes(spec: AttentionSpec, length: int, *, rolls: bool = True) -> int:
-    """Return the bytes that a layer has to keep of a text."""
     memory = memory_of(spec, spare=0) if rolls else Dynamic()
     return spec.state_bytes(length, memory)
 
 
 def parameters(spec: AttentionSpec) -> int:
-    """Return the number of parameters of a layer."""
     return spec.cost(1).parameters

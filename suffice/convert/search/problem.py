@@ -111,11 +111,9 @@ class Program:
     needs: Mapping[Place, Place] = field(default_factory=dict)  # options that go with another one
 
     def score(self, choice: Choice) -> float:
-        """Return the score of a choice."""
         return _sum(self.scores, choice)
 
     def cost(self, name: str, choice: Choice) -> float:
-        """Return one cost of a choice."""
         return self.base[name] + _sum(self.costs[name], choice)
 
     def meets(self, choice: Choice) -> bool:
@@ -300,7 +298,6 @@ class CostTable:
         return max(_mean(scores.divergence), 0.0)
 
     def knows(self, name: str) -> bool:
-        """Return whether a quantity has been measured."""
         measured = {"latency": self.latency, "loss": self.rows, "divergence": self.rows}
         return measured.get(name, ()) is not None
 
@@ -358,7 +355,6 @@ class CostTable:
         )
 
     def suffices(self, limits: Sequence[Limit]) -> bool:
-        """Return whether some choice of the known options meets all bounds."""
         return any(program.solve() is not None for program, _ in self.programs(limits).values())
 
     def choose(self, limits: Sequence[Limit]) -> tuple[str, Program, list[list[Option]], Choice]:

@@ -128,7 +128,6 @@ def _with_attention(block: nn.Module, attention: Attention) -> nn.Module:
 
 
 def run_folder(folder: Path) -> RunFolder:
-    """Return the folder of a search and its settings."""
     return RunFolder(folder, "asked.json", "search", results=("results.json",))
 
 

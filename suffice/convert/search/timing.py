@@ -123,7 +123,6 @@ def state_for(lm: LM, backend: str) -> ModelState:
 
 @torch.inference_mode()
 def prefill(lm: LM, state: ModelState, length: int) -> None:
-    """Read a text of a length into a state."""
     ids = torch.arange(length)[None] % lm.config.vocabulary_size
     for chunk in ids.split(PREFILL, dim=1):
         lm.features(chunk.to(lm.device), state=state)

@@ -60,7 +60,6 @@ class ConfigReader:
         return depth
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Return a finite number; raises ConfigError."""
         value = self._value(name, default)
         try:
             finite = type(value) in (int, float) and math.isfinite(value)
@@ -78,7 +77,6 @@ class ConfigReader:
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return a bool; raises ConfigError."""
         value = self._value(name, default)
         if not isinstance(value, bool):
             raise ConfigError(f"{self.where}: {name}={value!r:.40} is neither true nor false.")

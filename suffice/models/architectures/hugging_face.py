@@ -40,7 +40,6 @@ ARCHITECTURES: dict[str, Architecture] = {one.model_type: one for one in reverse
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the config.json of a folder."""
     if not (folder / CONFIG).is_file():
         # a tokenizer and weights of torch are not models of llama2.c
         files = [p for p in folder.glob("*.bin") if not p.name.startswith(("tok", "pytorch_model"))]

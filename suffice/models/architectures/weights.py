@@ -51,7 +51,6 @@ def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file."""
     try:
         with path.open("rb") as file:
             content = parse_json(file.read(MAX_JSON))

@@ -54,7 +54,6 @@ WHOLE_BLOCK = 2  # in a layout: every pair of the block is allowed
 def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E]."""
     if not q.dtype is k.dtype is v.dtype:  # under autocast columns of x stay as they are
         dtype = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)

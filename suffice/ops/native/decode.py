@@ -52,7 +52,6 @@ UNMASKED = Struct(f"=7q2f2q{sizeof(native.DecodeAttention) - 80}x")
 def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E] in the dtype of q."""
     if k.dtype is not v.dtype:  # autocast casts the outputs of maps, not columns taken from x
         dtype = torch.promote_types(k.dtype, v.dtype)
         k, v = k.to(dtype), v.to(dtype)

@@ -42,7 +42,6 @@ from suffice.patterns import Causal
 def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E] in the dtype of q."""
     causal = type(call.pattern) is Causal
     early = max(call.queries - call.keys, 0) if causal else 0  # queries before the first key
     omega = getattr(parts.features, "omega", None)

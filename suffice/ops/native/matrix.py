@@ -56,7 +56,6 @@ class Codes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes and scales."""
         return self.codes.nbytes + self.scales.nbytes
 
 

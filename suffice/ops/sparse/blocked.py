@@ -52,7 +52,6 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, _parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, D]."""
     numbers, valid = None, masks.valid
     if masks.q_positions is not None:  # self-attention on padded or packed rows
         numbers, valid = masks.numbers(), None
@@ -247,7 +246,6 @@ class _Batch(NamedTuple):
     def of(
         cls, q, k, v, valid, numbers, pattern: Pattern, position: Position, scale: float
     ) -> _Batch:
-        """Return the batch for the arguments of `suffice::blocked`."""
         values = pattern, position, scale
         shape = q.shape[0], q.shape[2]
         if numbers is None:

@@ -41,7 +41,6 @@ class Cut(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """Number of pairs that are computed."""
         return sum(part.pairs for part in self.parts)
 
 

@@ -40,12 +40,10 @@ class Indices:
         )
 
     def index(self) -> Tensor:
-        """Return the indices [tiles, count]."""
         tiles = torch.arange(self.tiles)[:, None] * self.tile_step
         return self.start + tiles + torch.arange(self.count) * self.step
 
     def part(self, first: int, last: int) -> Indices:
-        """Return the tiles first to last - 1."""
         start = self.start + first * self.tile_step
         return Indices(start, last - first, self.tile_step, self.count, self.step)
 
@@ -73,12 +71,10 @@ class Gathered:
 
     @property
     def tiles(self) -> int:
-        """Number of tiles."""
         return self.starts.shape[0]
 
     @property
     def count(self) -> int:
-        """Indices of a tile."""
         return self.starts.shape[1] * self.block
 
     def view(self, x: Tensor) -> Tensor:
@@ -88,15 +84,12 @@ class Gathered:
         return taken.reshape(*x.shape[:2], self.tiles, self.count, *x.shape[3:])
 
     def index(self) -> Tensor:
-        """Return the indices [tiles, count]."""
         return (self.starts[..., None] + torch.arange(self.block)).flatten(1)
 
     def part(self, first: int, last: int) -> Gathered:
-        """Return the tiles first to last - 1."""
         return Gathered(self.starts[first:last], self.block)
 
     def add(self, total: Tensor, tiles: Tensor) -> None:
-        """Add tiles [B, H, tiles, count, ...] at their indices to total [B, H, T, ...]."""
         if self.block < MIN_BLOCK:
             total.index_add_(2, self.index().flatten().to(total.device), tiles.flatten(2, 3))
             return
@@ -115,7 +108,6 @@ class TileSet:
     allowed: Tensor | None  # bool [n or 1, r or 1, c]; None: every pair of the tiles
 
     def narrow(self, first: int, last: int) -> TileSet:
-        """Return the tiles first to last - 1."""
         mask = self.allowed
         if mask is not None and len(mask) > 1:
             mask = mask[first:last]
@@ -123,7 +115,6 @@ class TileSet:
 
     @property
     def pairs(self) -> int:
-        """Number of pairs that are computed."""
         return self.queries.tiles * self.queries.count * self.keys.count
 
 
@@ -173,7 +164,6 @@ class Grid:
         return self._mask(queries, keys, allowed)
 
     def positions(self, keys: Tensor) -> Tensor:
-        """Return the positions of key indices."""
         return self.k_start + keys * self.step
 
     def _mask(self, queries: Indices, keys: Indices | Gathered, allowed: Allowed) -> Tensor:

@@ -17,7 +17,7 @@ from suffice.convert.maps import Maps, build, linear_maps
 from suffice.encoders import HeadLayerNorm, NoNorm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention
-from suffice.layers.sinusoidal import sinusoidal
+from suffice.layers.basic import sinusoidal
 from suffice.models import LM
 from suffice.models.architectures.architecture import Architecture, ConfigReader
 from suffice.models.architectures.hugging_face import READ, architecture_of

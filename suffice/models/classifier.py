@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout, SwiGLU
-from suffice.layers.basic import NORMALISATIONS, init_glorot, normalisation
+from suffice.layers.basic import NORMALISATIONS, init_glorot, normalisation, sinusoidal
 from suffice.layers.block import ACTIVATIONS, GATES, NORMS, run_blocks
 from suffice.layers.inputs import check_rows
 from suffice.layers.positions import positions as count_real
-from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
 from suffice.ops.linear import Linear
 from suffice.ops.op import is_traced

@@ -17,12 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout, Experts, MixtureOfExperts, SwiGLU
-from suffice.layers.basic import NORMALISATIONS, normalisation
+from suffice.layers.basic import NORMALISATIONS, normalisation, sinusoidal, sinusoidal_at
 from suffice.layers.block import ACTIVATIONS, GATES, NORMS, run_blocks
 from suffice.layers.inputs import check_rows
 from suffice.layers.packed import Packed
 from suffice.layers.positions import positions as count_real
-from suffice.layers.sinusoidal import sinusoidal, sinusoidal_at
 from suffice.memory import Dynamic, Memory
 from suffice.models.config import POSITIONS, ModelConfig, check_causal, specs_of_blocks
 from suffice.models.state import ModelState, check_state, layer_states

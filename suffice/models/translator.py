@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, CrossBlock, Dropout
-from suffice.layers.block import ACTIVATIONS, CROSS_NORMS
-from suffice.layers.cross_attention import EncodedSource, EncodedSources
+from suffice.layers.block import ACTIVATIONS, CROSS_NORMS, EncodedSource, EncodedSources
 from suffice.layers.inputs import check_rows
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory

@@ -15,8 +15,8 @@ from torch.nn.functional import pad
 
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Block, Dropout
+from suffice.layers.basic import sinusoidal
 from suffice.layers.block import NORMS, run_blocks
-from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.classifier import glorot, head, mean_of_real
 from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
 from suffice.spec import AttentionSpec

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Attention, Block, CrossBlock, Dropout, RMSNorm, SwiGLU, sinusoidal
+from suffice.layers.basic import CACHED_NUMBERS
 from suffice.layers.inputs import SharedKV
 from suffice.layers.positions import positions
-from suffice.layers.sinusoidal import CACHED_NUMBERS
 from suffice.testing import assert_close, bits, documents, drawn, normal, padded
 
 

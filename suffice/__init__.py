@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from suffice.utils import ByName, attributes
-from suffice.utils.former import Former
+from suffice.utils import ByName, Former, attributes
 
 if TYPE_CHECKING:
     from suffice import masks

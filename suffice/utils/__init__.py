@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 
@@ -47,3 +50,32 @@ def import_without_collector(name: str) -> Any:
     finally:
         if was_enabled:
             gc.enable()
+
+
+FORMER = {
+    "suffice.measure.advise": "suffice.choose",
+    "suffice.measure.statistics": "suffice.utils.statistics",
+    "suffice.measure.timing": "suffice.utils.timing",
+    "suffice.measure": "suffice.comparison",
+    "suffice.recipes": "suffice.train.recipes",
+}
+
+
+class Former:
+    """Imports a module by the name that it had before, as the module that it is now."""
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if _now(name) else None  # type: ignore[arg-type]
+
+    def create_module(self, _spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = import_module(str(_now(module.__name__)))
+
+
+def _now(name: str) -> str | None:
+    for old, new in FORMER.items():
+        if name == old or name.startswith(f"{old}."):
+            return new + name.removeprefix(old)
+    return None

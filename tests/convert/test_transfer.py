@@ -10,9 +10,9 @@ import torch
 
 from suffice.convert import convert
 from suffice.convert.calibration import Moments, attention_layers
+from suffice.convert.fit import latent_keys, transfer
 from suffice.convert.maps import build, read
 from suffice.convert.target import spec_after, steps_of
-from suffice.convert.transfer import latent_keys, transfer
 from suffice.encoders import MLA, HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Decayed, Elu

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from suffice.utils.former import FORMER
+from suffice.utils import FORMER
 
 
 @pytest.mark.parametrize(("old", "new"), FORMER.items())

@@ -16,7 +16,7 @@ from tools.mutants.operators import ROOT
 RIM = (
     "comparison/external comparison/own_table.py comparison/own_loop.py comparison/results.py "
     "sklearn.py data/table.py cli/fits.py cli/verdict.py models/pretrained.py hf/acceleration "
-    "convert/transfer.py loading/predictions.py"
+    "convert/fit.py loading/predictions.py"
 )
 PACKAGES = (
     "comparison convert layers ops kernels memory generate models/gguf_format quantise encoders "

@@ -12,12 +12,13 @@ from typing import Any
 
 from suffice.choose.candidates import Base, Candidate, task_of
 from suffice.choose.request import Request
+from suffice.comparison.metrics import METRICS
 from suffice.comparison.plan import FILE as PLAN
 from suffice.comparison.plan import MARGIN, read_plan
 from suffice.comparison.recall import RECALL, UNSOLVED, Solved, recalls
 from suffice.comparison.resolution import EVIDENCE
 from suffice.comparison.results import Results, read_results
-from suffice.comparison.sentence import count_heads, decision, interval, margin_points
+from suffice.comparison.sentence import count_heads, decision, interval
 from suffice.comparison.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
 from suffice.comparison.verdict import judge
 from suffice.errors import ConfigError
@@ -53,7 +54,7 @@ class Evidence:
     @property
     def sentence(self) -> str:
         word, _, why = self.verdict.partition(": ")
-        margin = "" if self.recalls else f" at {margin_points(self.margin)} points"
+        margin = "" if self.recalls else f" at {METRICS['accuracy'].margin(self.margin)} points"
         size = f"{self.tokens:,} tokens, {self.parameters / 1e6:.2g}M parameters"
         return (
             f"{word}{margin}{f' ({why})' * bool(why)}: {self.difference}, {self.seeds} seeds, "

@@ -17,7 +17,7 @@ from suffice.comparison.answers import BAG
 from suffice.comparison.metrics import metric_of
 from suffice.comparison.plan import Plan
 from suffice.comparison.report.sheet import DIM, Column, Line, Sheet, rich_table, sheet_of
-from suffice.comparison.report.tables import scaled, size, tables
+from suffice.comparison.report.tables import Pair, interval_of, or_dash, scaled, size, tables
 from suffice.comparison.resolution import Range, after_two_seeds, before_training, seeds_of
 from suffice.comparison.results import Cell, Results
 from suffice.comparison.scores import MIN_SEEDS, Scores, difference_of_bag
@@ -25,7 +25,6 @@ from suffice.comparison.sentence import label, notes, outcome_of, percentage, se
 from suffice.comparison.sufficiency import FAILS, SUFFICES, UNDECIDED, USUAL
 from suffice.comparison.verdict import INSUFFICIENT, SUFFICIENT, Comparison, Verdict
 from suffice.comparison.winner import Snippet, model_of, snippets, why
-from suffice.utils.statistics import Summary
 
 if TYPE_CHECKING:
     from suffice.data.survey import Survey
@@ -43,7 +42,8 @@ LEAST_ROWS = 3  # of its table, however long the sentence is
 def data_summary(survey: Survey, plan: Plan) -> list[str]:
     lines = [f"data: {plan.recipe.title}", _rows_and_classes(survey), _baselines(survey, plan)]
     if survey.cut is not None:
-        longer = f": --set length={_longer(survey)}" if survey.cut > MANY_CUT else ""
+        power = math.ceil(math.log2(1.5 * max(survey.median or 1, survey.read or 1)))
+        longer = f": --set length={2**power}" if survey.cut > MANY_CUT else ""
         lines.append(
             f"words: median {survey.median:.0f}, most {survey.longest:,}; {survey.read} are read, "
             f"{survey.cut:.0%} of the texts are cut{longer}"
@@ -84,16 +84,13 @@ def _baselines(survey: Survey, plan: Plan) -> str:
     if survey.repeated is not None and survey.overlap is not None:
         repeated, overlap = sum(survey.repeated.values()), sum(survey.overlap.values())
         parts.append(f"duplicates: {repeated:,} within splits, {overlap:,} across")
-    shares = {f'always "{survey.majority_class}"': survey.majority, "random": survey.chance}
-    known = [f"{name} {share:.1%}" for name, share in shares.items() if share is not None]
     skewed = survey.majority is not None and survey.majority >= SKEWED
     if survey.classes and skewed and plan.metric == "accuracy":
         known = [f'always "{survey.majority_class}" {survey.majority:.1%}: see --metric balanced']
+    else:
+        shares = {f'always "{survey.majority_class}"': survey.majority, "random": survey.chance}
+        known = [f"{name} {share:.1%}" for name, share in shares.items() if share is not None]
     return "; ".join([*parts, *([", ".join(known)] if known else [])])
-
-
-def _longer(survey: Survey) -> int:
-    return 2 ** math.ceil(math.log2(1.5 * max(survey.median or 1, survey.read or 1)))
 
 
 def _resolution(survey: Survey, plan: Plan) -> str:
@@ -156,7 +153,12 @@ def print_report(
         console.print(rich_table(sheet))
         console.print()
     said, points = sentence(verdict, results), notes(verdict, results)
-    ends = [] if folder is None else _use(folder, console)
+    ends = []
+    if folder is not None:
+        if usage := snippets(folder):
+            ends = [line.plain for line in _wrapped(f"{why(folder)}:", "", console)]
+            ends += [*(f"  {command}" for command in _commands(usage)), ""]
+        ends.append(f"report: {folder / 'report.html'}")
     print_screen(said, summary(results, verdict), points, console, ends=ends, whole=whole)
 
 
@@ -206,15 +208,6 @@ def _height(sheet: Sheet, console: Console) -> int:
     return len(console.render_lines(rich_table(sheet, lines=None)))
 
 
-def _use(folder: Path, console: Console) -> list[str]:
-    """Return the two commands that use the best model of a folder, and its report."""
-    lines = []
-    if usage := snippets(folder):
-        lines = [line.plain for line in _wrapped(f"{why(folder)}:", "", console)]
-        lines += [*(f"  {command}" for command in _commands(usage)), ""]
-    return [*lines, f"report: {folder / 'report.html'}"]
-
-
 SCHEMA, VERSION = "suffice verdict", 1  # a version adds fields; another removes or changes one
 
 
@@ -252,79 +245,72 @@ def summary(results: Results, verdict: Verdict) -> Sheet:
     metric, order = verdict.metric, (SUFFICES, UNDECIDED, FAILS)
     heads = {heads for _, heads in results.pairs()}
     levels = {percentage(c.confidence) for c in verdict.comparisons}
+    external = results.external is not None
 
-    def place(pair: tuple[str, int]) -> tuple[Any, ...]:
+    def place(pair: Pair) -> tuple[Any, ...]:
         found = verdict.find(*pair)
         return (
             (-1, pair[1]) if found is None else (order.index(outcome_of(found)), found.cost.order)
         )
 
     def column(title: str, text: Callable[[Comparison], str], of_baseline: str = "") -> Column:
-        def cell(pair: tuple[str, int]) -> str:
-            found, quality = verdict.find(*pair), verdict.quality(*pair)
-            return of_baseline or metric.write(quality.mean) if found is None else text(found)
+        def cell(pair: Pair) -> str:
+            found = verdict.find(*pair)
+            if found is None:
+                return of_baseline or metric.write(verdict.qualities[pair[1]].mean)
+            return text(found)
 
         return Column(title=title, cell=cell, words=title == "verdict")
-
-    def mean(found: Comparison) -> str:
-        return "-" if found.difference is None else metric.difference(found.difference.mean)
-
-    def ends(found: Summary | None) -> str:
-        if found is None or found.low is None:
-            return "-"
-        return f"[{metric.difference(found.low)}, {metric.difference(found.high)}]"
 
     sheet = sheet_of(
         "",
         (
             Column(
-                title="mechanism" if results.external is None else "name",
+                title="name" if external else "mechanism",
                 cell=lambda pair: label(*pair) if len(heads) > 1 else pair[0],
             ),
-            column(metric.unit if metric.kind == "share" else "difference", mean),
+            column(
+                metric.unit if metric.kind == "share" else "difference",
+                lambda c: "-" if c.difference is None else metric.difference(c.difference.mean),
+            ),
             column(
                 f"{min(levels)} CI" if len(levels) == 1 else "CI",
-                lambda found: ends(found.difference),
+                lambda c: interval_of(c.difference, metric.difference),
                 " ",
             ),
             column("verdict", outcome_of, "baseline"),
-            *(_cost_columns(results) if results.external is None else ()),
+            *([] if external else _cost_columns(results)),
         ),
         sorted(results.pairs(), key=place),
     )
     bag = difference_of_bag(Scores(results, metric), min(heads)) if results.rows else None
     if bag is None:
         return sheet
-    rest = ("-",) * (len(sheet.columns) - 3)
-    line = Line(cells=(BAG, metric.difference(bag.mean), ends(bag), *rest))
+    cells = BAG, metric.difference(bag.mean), interval_of(bag, metric.difference)
+    line = Line(cells=(*cells, *("-",) * (len(sheet.columns) - len(cells))))
     return replace(sheet, lines=(*sheet.lines, line))
 
 
 def _cost_columns(results: Results) -> list[Column]:
     cells = {pair: results.select(*pair) for pair in results.pairs()}
 
-    def training(pair: tuple[str, int]) -> float:
+    def training(pair: Pair) -> float:
         times = [cell.seconds_per_epoch for cell in cells[pair]]
         return median(times[1:] or times)  # the first may warm up
 
-    def time(pair: tuple[str, int]) -> str:
+    def time(pair: Pair) -> float | None:
         base = results.baseline, pair[1]
-        ratios = results.latency_ratios(*pair)
-        if ratios is not None:
-            return f"{median(ratios):.2f}x"
-        own = not results.speeds and base in cells and training(base)
-        return f"{training(pair) / training(base):.2f}x" if own else "-"
+        if (ratios := results.latency_ratios(*pair)) is not None:
+            return median(ratios)
+        return None if results.speeds or base not in cells else training(pair) / training(base)
 
     columns = [
         Column(title="parameters", cell=lambda pair: scaled(cells[pair][0].parameters_model)),
-        Column(title="time", cell=time),
+        Column(title="time", cell=lambda pair: or_dash("{:.2f}x".format)(time(pair))),
     ]
     if any(cell.state_bytes for cell in results.cells):
-
-        def cache(pair: tuple[str, int]) -> str:
-            return "-" if (kept := cells[pair][0].state_bytes) is None else size(kept)
-
-        columns.append(Column(title="cache", cell=cache))
+        cache = Column(title="cache", cell=lambda pair: or_dash(size)(cells[pair][0].state_bytes))
+        columns.append(cache)
     return columns
 
 

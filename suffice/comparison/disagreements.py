@@ -32,13 +32,10 @@ SIDE = 128  # pixels of a thumbnail, at most
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """One test row on which mechanisms disagree."""
-
-    row: int  # number of the row in the test split, from 0
-    text: str | None = None  # text of the row, or the end of a long one; None where there is none
-    # image of the row as a data address of a PNG; None where there is none
-    picture: str | None = None
-    truth: str  # name of its class
+    row: int  # index in the test split
+    text: str | None = None  # or the end of a long one
+    picture: str | None = None  # data address of a PNG
+    truth: str  # name of the class
     # number of seeds that gave each class, most frequent first, by mechanism and heads
     answers: dict[str, dict[str, int]]
 
@@ -46,7 +43,7 @@ class Disagreement:
 def disagreements(results: Results, dataset: Dataset) -> tuple[Disagreement, ...]:
     """Return the test rows on which mechanisms and the baseline differ most.
 
-    None where the answers to single rows were not kept, or where tokens have the labels.
+    There are none where answers to single rows were not kept, or where tokens have the labels.
     """
     by_pair = answers_by_pair(results)
     names = () if results.data is None else results.data.classes
@@ -96,13 +93,11 @@ def gaps(
 
     The share of the seeds that are right, minus the baseline's with the same heads; float64 [R].
     """
-    tables = {
-        pair: spread([one.right for one in answers], answers) for pair, answers in by_pair.items()
-    }
-    rates = {  # a row that no seed has tested yet is equal for all
-        pair: np.nansum(table, axis=0) / np.maximum((~np.isnan(table)).sum(axis=0), 1)
-        for pair, table in tables.items()
-    }
+    rates = {}
+    for pair, answers in by_pair.items():
+        table = spread([one.right for one in answers], answers)
+        tested = (~np.isnan(table)).sum(axis=0)  # a row that no seed has tested is equal for all
+        rates[pair] = np.nansum(table, axis=0) / np.maximum(tested, 1)
     return {
         pair: rate - rates[baseline, pair[1]]
         for pair, rate in rates.items()

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -34,21 +34,18 @@ from suffice.comparison.verdict import (
     SUFFICIENT,
     Comparison,
     Verdict,
+    cost_of,
 )
 from suffice.train.recipes import SCALES, SMALL
 from suffice.utils.records import encode
 from suffice.utils.statistics import Summary
 
 MOST_NAMES = 5  # that a sentence lists
+ONE_SEED = "with one seed each, nothing can be said about other trainings"
 
 
 def count_heads(num_heads: int) -> str:
-    """Write a number of heads.
-
-    Example:
-        >>> count_heads(1), count_heads(4)
-        ('1 head', '4 heads')
-    """
+    """Write a number of heads, such as "1 head"."""
     return f"{num_heads} head{'s' if num_heads != 1 else ''}"
 
 
@@ -60,6 +57,10 @@ def label(mechanism: str, num_heads: int) -> str:
         ('efficient (1 head)', 'mine')
     """
     return f"{mechanism} ({count_heads(num_heads)})" if num_heads else mechanism
+
+
+def _name(comparison: Comparison) -> str:
+    return label(comparison.mechanism, comparison.num_heads)
 
 
 def several(names: Sequence[str]) -> str:
@@ -74,14 +75,42 @@ def several(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])} and {len(names) - 3:,} more"
 
 
-def margin_points(margin: float) -> str:
-    """Write a margin in points.
+def _seeds(number: int) -> str:
+    return f"{number} seed{'s' * (number != 1)}"
+
+
+def percentage(confidence: float) -> str:
+    """Write a confidence.
 
     Example:
-        >>> margin_points(0.01), margin_points(0.0025)
-        ('1.0', '0.25')
+        >>> percentage(0.95), percentage(0.98333), percentage(0.999874)
+        ('95%', '98.3%', '99.987%')
     """
-    return METRICS["accuracy"].margin(margin)
+    digits = 3 if round(confidence, 3) < 1.0 else 5
+    return f"{100 * confidence:.{digits}g}%"
+
+
+def interval(
+    difference: Summary, confidence: float = LEVEL, metric: Metric = METRICS["accuracy"]
+) -> str:
+    """Write a mean difference with its interval.
+
+    Example:
+        >>> interval(Summary(n=5, mean=-0.002, sd=0.004, low=-0.007, high=0.003))
+        '-0.20 points, 95% CI [-0.70, +0.30]'
+        >>> interval(Summary(n=2, mean=-0.002, sd=0.1, low=None, high=None))
+        '-0.20 points, no interval from 2 seeds'
+    """
+    text = metric.in_unit(metric.difference(difference.mean))
+    if not metric.rising:
+        text += " (plus is better)"
+    if difference.low is None:
+        return f"{text}, no interval from {_seeds(difference.n)}"
+    low, high = metric.difference(difference.low), metric.difference(difference.high)
+    return f"{text}, {percentage(confidence)} CI [{low}, {high}]"
+
+
+# Of one mechanism.
 
 
 def outcome_of(judged: Comparison | Verdict) -> str:
@@ -107,11 +136,7 @@ def reason_of(judged: Comparison | Verdict) -> str:
 
 
 def decision(comparison: Comparison) -> str:
-    """Write whether one mechanism suffices, and why not.
-
-    Returns:
-        "suffices", "does not suffice" or "undecided", and after a colon the reason, if any.
-    """
+    """Write whether one mechanism suffices, and after a colon the reason, if any."""
     return ": ".join(filter(None, (outcome_of(comparison), reason_of(comparison))))
 
 
@@ -119,22 +144,106 @@ def learned(seeds: int, failed: tuple[int, ...]) -> str:
     """Write in how many seeds a mechanism learned.
 
     Example:
-        >>> learned(5, ()), learned(5, (2,)), learned(1, ())
-        ('learned in 5 of 5 seeds', 'learned in 4 of 5 seeds (not in 2)', 'learned in 1 of 1 seed')
+        >>> learned(5, (2,)), learned(1, ())
+        ('learned in 4 of 5 seeds (not in 2)', 'learned in 1 of 1 seed')
     """
     but = f" (not in {', '.join(map(str, failed))})" if failed else ""
-    return f"learned in {seeds - len(failed)} of {seeds} seed{'s' * (seeds != 1)}{but}"
+    return f"learned in {seeds - len(failed)} of {_seeds(seeds)}{but}"
 
 
-def claim(comparison: Comparison) -> str:
-    """Write whether a difference is shown.
+def _missing(comparison: Comparison) -> str:
+    """Write what would decide a comparison."""
+    n, short = len(comparison.pairing.seeds), "at this margin"
+    if comparison.tail:
+        return "a few rows hold most of its loss, and other rows may hold far more"
+    if comparison.sound_seeds is not None:
+        return (
+            f"its failure rate may be up to {comparison.failure_rate:.0%}; "
+            f"{comparison.sound_seeds} more seeds without a failure would bound it as asked"
+        )
+    if comparison.fails_more_often and n >= MIN_SEEDS:
+        failed, seeds = comparison.failed_of_baseline
+        return (
+            f"it failed in {len(comparison.failed)} of {comparison.quality.n} seeds and the "
+            f"baseline in {failed} of {seeds}, which does not show a higher rate "
+            f"(p = {comparison.failure_p:.2g})"
+        )
+    if comparison.of_rows_alone:
+        if comparison.more_rows is None:
+            return f"more rows will hardly decide it {short}; {ONE_SEED}"
+        return f"about {comparison.more_rows:,} more rows would decide it; {ONE_SEED}"
+    if n < MIN_SEEDS:
+        few = f"{_seeds(n)} cannot give a verdict, 5 can"
+        return few if n else "the baseline shares no seed with it at this number of heads"
+    if comparison.rows_short:
+        rows = "" if comparison.rows is None else f"{comparison.rows:,} "  # not kept
+        unit = comparison.estimate.unit
+        return f"more seeds will not decide it {short}: the {rows}{unit} are too few"
+    if comparison.more_seeds is None:
+        rounded = comparison.estimate is not None and comparison.estimate.resolution > 0.0
+        hint = "; use scores with more digits, or of each row" if rounded else ""
+        return f"more seeds will hardly decide it {short}{hint}"
+    return f"about {_seeds(comparison.more_seeds).replace(' ', ' more ')} would decide it"
 
-    Returns:
-        "better", "worse", "not tested", or "not shown" with its p value and the level it missed.
-    """
-    if comparison.p_value is None or comparison.claim in ("better", "worse"):
-        return comparison.claim
-    return f"{comparison.claim} (p = {comparison.p_value:.2g})"
+
+def _quality(metric: Metric, summary: Summary) -> str:
+    seeds = _seeds(summary.n)
+    if summary.sd is None or metric.kind in LOGARITHMS:
+        return f"{metric.write(summary.mean)} ({seeds})"
+    sd = f"{100 * summary.sd:.1f}" if metric.kind == "share" else f"{summary.sd:.2g}"
+    return f"{metric.write(summary.mean)} (sd {sd}, {seeds})"
+
+
+def _evidence(verdict: Verdict, comparison: Comparison) -> str:
+    metric = verdict.metric
+    ours = f"{metric.title} {_quality(metric, comparison.quality)}"
+    baseline = verdict.qualities.get(comparison.num_heads)
+    margin = f"margin {metric.margin(verdict.margin)}{_smallest_margin(verdict, comparison)}"
+    if baseline is None or comparison.difference is None:
+        return f"{ours}, {margin}"
+    return (
+        f"{ours} against {verdict.baseline}'s {_quality(metric, baseline)}, difference "
+        f"{interval(comparison.difference, comparison.confidence, metric)}, {margin}"
+    )
+
+
+def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
+    difference, metric = comparison.difference, verdict.metric
+    if comparison.sufficiency not in (UNDECIDED, FAILS) or not difference or difference.low is None:
+        return ""
+    loss = max(-difference.low, 1e-9)
+    digits = 3 if metric.scale > 1 else 2 - math.floor(math.log10(loss))  # of what is written
+    smallest = (math.floor(loss * 10**digits) + 1) / 10**digits  # the end is not within the margin
+    # from there on nothing would be learned, or the task be too easy
+    floor, baseline = (of.get(comparison.num_heads) for of in (verdict.floors, verdict.qualities))
+    ceiling = CEILINGS.get(metric.kind, math.inf)
+    if comparison.failed or comparison.tail or comparison.sound_seeds:
+        return ""
+    if floor is not None and floor.above.mean <= smallest:
+        return ""
+    if baseline is None or baseline.mean + smallest >= ceiling:
+        return ""
+    return f" (it would suffice at a margin of {metric.margin(smallest)})"
+
+
+def _needs(results: Results, comparison: Comparison) -> str:
+    """Write what a mechanism costs as a share of the baseline; nothing of external results."""
+    if results.external is not None:
+        return ""
+    key = (comparison.mechanism, comparison.num_heads)
+    cell, base = results.select(*key)[0], results.select(results.baseline, key[1])[0]
+    parts = []
+    if base.flops:
+        parts.append(f"{cell.flops / base.flops:.2f}x the FLOPs")
+    if (times := results.latency_ratios(*key)) is not None:
+        parts.append(f"{median(times):.2f}x the time")
+    if comparison.cost.by == "parameters" or not parts:
+        share = cell.parameters_model / max(1, base.parameters_model)
+        parts.append(f"{share:.2f}x the parameters")
+    return f"needs {' and '.join(parts)}"
+
+
+# Of the whole comparison.
 
 
 def sentence(verdict: Verdict, results: Results) -> str:
@@ -143,159 +252,388 @@ def sentence(verdict: Verdict, results: Results) -> str:
         return _sentence_unlearned(verdict)
     if verdict.outcome == TOO_EASY:
         return _sentence_too_easy(verdict, results)
-    if verdict.winner is None:
-        return _sentence_baseline(verdict)
-    name = label(verdict.winner.mechanism, verdict.winner.num_heads)
-    evidence = _evidence(verdict, verdict.winner)
-    needs = f"; it needs {_needs(results, verdict.winner)}" if results.external is None else ""
-    if verdict.outcome == "undecided":
-        return f"undecided: {name} may suffice: {evidence}; {_missing(verdict.winner)}{needs}."
-    if verdict.winner.of_rows_alone:
-        return f"{name} suffices: {evidence}; {ONE_SEED}{needs}."
-    failed, seeds = len(verdict.winner.failed), verdict.winner.quality.n
-    rate = f"a failure rate of up to {verdict.winner.failure_rate:.0%} cannot be ruled out"
-    failures = f"{failed or 'none'} of its {seeds} seeds failed ({rate})"
-    return f"{name} suffices: {evidence}; {failures}{needs}."
+    winner = verdict.winner
+    if winner is None:
+        return _sentence_baseline(verdict, results)
+    begin, end = f"{_name(winner)} suffices", ONE_SEED
+    if verdict.outcome == UNDECIDED:
+        begin, end = f"undecided: {_name(winner)} may suffice", _missing(winner)
+    elif not winner.of_rows_alone:
+        failed, seeds = len(winner.failed), winner.quality.n
+        end = f"{failed or 'none'} of its {seeds} seeds failed"
+        end += f" (its failure rate may be up to {winner.failure_rate:.0%})"
+    needs = _needs(results, winner)
+    return f"{begin}: {_evidence(verdict, winner)}; {end}{'; it ' * bool(needs)}{needs}."
 
 
-ONE_SEED = "with one seed each, nothing can be said about other trainings"
+def _sentence_unlearned(verdict: Verdict) -> str:
+    heads, floor = max(verdict.floors.items(), key=lambda item: item[1].above.mean)
+    metric = verdict.metric
+    better = [
+        _name(comparison) for comparison in verdict.comparisons if comparison.claim == "better"
+    ]
+    rest = "no verdict can be given against it"
+    if better:
+        rest = f"{verdict.baseline} is not a baseline here; {', '.join(better)} did better"
+    elif floor.shown_by is not None or (floor.above.low or 0.0) > 0.0:
+        rest = "it learned, but so little that a model that reads nothing would suffice"
+    return (
+        f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
+        f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
+        f"{metric.write(floor.value)}, difference "
+        f"{interval(floor.above, floor.confidence, metric)}, margin "
+        f"{metric.margin(verdict.margin)}; {rest}."
+    )
+
+
+def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
+    metric = verdict.metric
+    easy = [c for c in verdict.comparisons if c.sufficiency == TOO_EASY and c.cheaper]
+    each = "; ".join(
+        " and ".join(
+            filter(None, (f"{_name(c)} has {metric.write(c.quality.mean)}", _needs(results, c)))
+        )
+        for c in sorted(easy, key=lambda c: c.cost.order)
+    )
+    heads = easy[0].num_heads
+    return (
+        f"{TOO_EASY}: {label(verdict.baseline, heads)} has {metric.title} "
+        f"{_quality(metric, verdict.qualities[heads])}, and misses no more than the margin of "
+        f"{metric.in_unit(metric.margin(verdict.margin))}; {each}; use a smaller margin or a "
+        "harder task."
+    )
+
+
+def _sentence_baseline(verdict: Verdict, results: Results) -> str:
+    stays, metric = f"{verdict.baseline} stays", verdict.metric
+    failing = [c for c in verdict.comparisons if c.cheaper and c.sufficiency == FAILS]
+    if not failing:
+        heads, best = max(verdict.qualities.items(), key=lambda item: item[1].mean)
+        others = "".join(f" {_name(c)} is not cheaper: {decision(c)}." for c in verdict.comparisons)
+        return (
+            f"{stays}: nothing cheaper by {verdict.by} was compared; "
+            f"{label(verdict.baseline, heads)} has {metric.title} {_quality(metric, best)}.{others}"
+        )
+    if equal := _undecided_at_equal_cost(verdict, results):
+        nearest, names = _nearest(equal), several([_name(c) for c in equal])
+        which = (
+            f"{names} {'cost' if equal[1:] else 'costs'} as much by {verdict.by} and may suffice"
+        )
+        subject = _name(nearest) if equal[1:] else "it"
+        return (
+            f"{stays}: no cheaper mechanism suffices; {which}: {subject} has "
+            f"{_evidence(verdict, nearest)}; {_missing(nearest)}."
+        )
+    nearest = _nearest(failing)
+    but = f"; it {learned(nearest.quality.n, nearest.failed)}" if nearest.failed else ""
+    if verdict.by != ORDER:
+        which = f"no cheaper mechanism suffices; the nearest, {_name(nearest)},"
+    elif len(failing) == 1:
+        which = f"{nearest.mechanism} does not suffice: it"
+    else:
+        which = f"none of the others suffices; the nearest, {nearest.mechanism},"
+    return f"{stays}: {which} has {_evidence(verdict, nearest)}{but}."
+
+
+def _undecided_at_equal_cost(verdict: Verdict, results: Results) -> list[Comparison]:
+    """List what is not cheaper but costs no more either, as a mask of full attention does."""
+    return [
+        c
+        for c in verdict.comparisons
+        if not c.cheaper
+        and c.sufficiency == UNDECIDED
+        and results.select(verdict.baseline, c.num_heads)
+        and c.cost.value == cost_of(results, verdict.baseline, c.num_heads, verdict.by).value
+    ]
+
+
+def _nearest(comparisons: Sequence[Comparison]) -> Comparison:
+    finite = [c for c in comparisons if c.difference and math.isfinite(c.difference.mean)]
+    return max(finite, key=lambda c: c.difference.mean) if finite else comparisons[0]
 
 
 def notes(verdict: Verdict, results: Results) -> list[str]:
     """List what else the comparison did and did not establish, what matters most first."""
-    sentences = [] if results.scale == SCALES[0] else [f"{SMALL.capitalize()}."]
+    return [note for part in NOTES for note in part(verdict, results)]
+
+
+def _scale_and_remedies(verdict: Verdict, results: Results) -> Iterator[str]:
+    if results.scale != SCALES[0]:
+        yield f"{SMALL.capitalize()}."
     if verdict.outcome == UNLEARNED:
-        sentences += [f"Change: {change}." for change in remedies(results)]
-    sentences += _note_failures(verdict)
-    sentences += _note_margin(verdict, results)
+        yield from (f"Change: {change}." for change in remedies(results))
+
+
+def remedies(results: Results) -> Iterator[str]:
+    """Yield changes where a baseline is not shown to have learned, most likely help first."""
+    cells = [cell for cell in results.cells if cell.mechanism == results.baseline and cell.epochs]
+    if results.external is not None:
+        yield "compare with a baseline that does better than that"
+        return
+    if results.metric == "accuracy" and results.majority is not None:
+        yield "judge by --metric log-loss, which shows more on few rows and rare classes"
+    if 2 * sum(cell.best_epoch >= len(cell.epochs) - 1 for cell in cells) >= max(1, len(cells)):
+        yield f"train longer ({longer(results, 3)}): the last epochs are the best"
+    yield "add seeds or rows: an interval that holds 0 shows nothing either way"
+    if results.data is not None and results.data.cut is not None and results.data.cut > CUT:
+        yield (
+            f"try --set length={2 * (results.data.read or 1)} by itself, as {results.data.cut:.0%} "
+            "of the texts are longer than the model reads"
+        )
+
+
+CUT = 0.2  # share of texts longer than the model reads from which on a remedy names it
+
+
+def _failures(verdict: Verdict, _results: Results) -> Iterator[str]:
+    failed = [(verdict.baseline, h, verdict.qualities[h].n, f) for h, f in verdict.failed.items()]
+    failed += [(c.mechanism, c.num_heads, c.quality.n, c.failed) for c in verdict.comparisons]
+    failed = [of_pair for of_pair in failed if of_pair[-1]]
+    yield from (f"{label(name, h)} {learned(n, seeds)}." for name, h, n, seeds in failed)
+    if failed:
+        yield (
+            "A seed has not learned if it is far below the mechanism's other seeds and the "
+            "baseline's, or not clearly above a model that learned nothing."
+        )
+
+
+def _history(verdict: Verdict, results: Results) -> Iterator[str]:
+    """Yield what changed between commands, and what was left out."""
+    metric, first_command = verdict.metric, results.command.partition("\n")[0]
+    option = re.search(r"--margin[ =]([\d.]+)", first_command)
+    first = float(option[1]) / 100.0 if option else MARGIN
+    if first_command.startswith("suffice compare") and not math.isclose(first, results.margin):
+        yield (
+            f"The margin was {metric.in_unit(metric.margin(first))} in the first command and is "
+            f"{metric.margin(results.margin)} now; a margin chosen after seeing results proves "
+            "less."
+        )
     if results.dropped:
-        sentences.append(
-            f"Trained before and not compared any more: {several(results.dropped)}. No correction "
-            "counts what is left out, so choosing after results are seen proves less."
+        yield (
+            f"Trained before but no longer compared: {several(results.dropped)}. No correction "
+            "counts them, so a choice made after seeing results proves less."
         )
-    if results.most_seeds is None:  # else mechanisms have the seeds that they needed
-        sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
+    for c in verdict.comparisons if results.most_seeds is None else ():  # else some need more
+        if c.pairing.left_out:
+            yield (
+                f"{_name(c)} and {verdict.baseline} share {len(c.pairing.seeds)} seeds; not in "
+                f"both, so not paired: {', '.join(map(str, c.pairing.left_out))}."
+            )
     if results.external is not None:
-        sentences += results.external.notes
-    sentences += _note_undecided(verdict)
-    sentences += _note_improving(verdict, results)
-    sentences += _note_log_loss(verdict, results)
-    if not verdict.metric.rising:
-        sentences.append(
-            f"Lower {verdict.metric.title} is better; a difference above zero is an improvement."
-        )
-    sentences += _note_interval(verdict, results)
-    if verdict.winner is not None:
-        sentences += [_note_claim(verdict, results), *_note_other_heads(verdict)]
-    sentences += _note_scope(results)
-    sentences += _note_choice(verdict, results)
-    sentences += _note_rates(verdict)
-    sentences += _note_folds(verdict, results)
-    sentences += _note_floors(verdict, results)
-    sentences += _note_answers(verdict, results)
-    sentences += _note_signatures(results)
-    return sentences + _note_tuning(results)
+        yield from results.external.notes
 
 
-def _note_scope(results: Results) -> list[str]:
-    if results.external is not None:
-        return []
-    others = "other hyperparameters" if results.tuned else "hyperparameters"
-    return [
-        f"The seeds vary weights and data order {_where(results)}; other data, sizes, training "
-        f"lengths and {others} were not tried."
-    ]
-
-
-def _where(results: Results) -> str:
-    if results.task == OWN_LOOP:
-        return f"in {OWN_LOOP}"
-    own_files = results.task in ("table", "image_folder")
-    return f"on {results.title.partition(',')[0] if own_files else results.task}"
-
-
-def _note_interval(verdict: Verdict, results: Results) -> list[str]:
-    judged = [c for c in verdict.comparisons if c.difference and c.difference.low is not None]
-    if not judged:
-        return []
-    rows = sorted({c.rows for c in judged if c.rows is not None})
-    if any(c.of_rows_alone for c in judged):
-        sentences = [
-            f"The intervals cover other rows like these {rows[0]:,}; {ONE_SEED}: a rerun may "
-            "differ by more."
-        ]
-    elif rows:
-        unit = next(c.estimate.unit for c in judged if c.rows is not None)
-        one = verdict.metric.kind == "share" and verdict.metric.name == "accuracy"
-        one &= unit == "test rows"
-        point = f"; one percentage point is {rows[0] / 100:.3g} test rows" if one else ""
-        sentences = [
-            f"The intervals cover other seeds and other {unit} like these {rows[0]:,}{point}."
-        ]
-    elif any(c.estimate is not None and c.estimate.least_variance for c in judged):
-        sentences = [
-            "The answers to single test rows were not kept: the intervals are of seeds, and no "
-            f"narrower than {results.data.rows['test']:,} test rows allow."
-        ]
+def _undecided(verdict: Verdict, _results: Results) -> Iterator[str]:
+    """Yield what cheaper mechanisms lack that the sentence does not name."""
+    others = {
+        _name(c): decision(c)
+        for c in verdict.comparisons
+        if c.cheaper
+        and c.sufficiency == UNDECIDED
+        and c is not verdict.winner
+        and (verdict.outcome != SUFFICES or c.cost.order < verdict.winner.cost.order)
+    }
+    if len(others) > MOST_NAMES:
+        yield f"{several(list(others))} are undecided; the table says what would decide each."
     else:
-        sentences = [
-            "Intervals cover seed variance only, on this test split: answers to single test rows "
-            "were not kept, nor their number."
-        ]
-    return sentences
+        yield from (f"{name} is {text}." for name, text in others.items())
 
 
-def _note_choice(verdict: Verdict, results: Results) -> list[str]:
-    """Write how intervals allow for several candidates, and for several looks."""
+def _improving(verdict: Verdict, results: Results) -> Iterator[str]:
+    if verdict.improving and verdict.outcome != UNLEARNED:  # else `remedies` name it
+        whole = len(verdict.improving) == len(results.pairs())
+        who = "all" if whole else ", ".join(label(*key) for key in verdict.improving)
+        yield (
+            "Still improving when training ended (the last epoch is the best in most seeds): "
+            f"{who}. To train longer: {longer(results, 2)}"
+        )
+
+
+def longer(results: Results, times: int) -> str:
+    """Return what trains `times` times the epochs, in a separate folder."""
+    command, _, resumed = results.command.partition("\n")
+    epochs = max(len(c.epochs) for c in results.cells)
+    names = shlex.quote(",".join(dict.fromkeys(name for name, _ in results.pairs())))
+    if command.startswith("suffice.compare_data"):
+        return f'settings={{"epochs": {times * epochs}}}, and another folder with out='
+    if not command.startswith("suffice compare"):
+        scale = "" if results.scale == SCALES[0] else f" --scale {results.scale}"
+        command = f"suffice compare --recipe {results.recipe}{scale} --mechanisms {names}"
+    elif resumed:  # with other cells, perhaps
+        heads = ",".join(map(str, sorted({cell.num_heads for cell in results.cells})))
+        command = f"{OF_CELLS.sub('', command)} --mechanisms {names} --heads {heads}"
+        if results.most_seeds is None:
+            seeds = len({cell.seed for cell in results.cells})
+            command = f"{OF_SEEDS.sub('', command)} --seeds {seeds}"
+    return f"{OF_THIS_RUN.sub('', command)} --epochs {times * epochs}"
+
+
+OF_THIS_RUN = re.compile(r" --(?:(?:epochs|out|cells)[ =](?:'[^']*'|\S+)|resume|open)(?!\S)")
+OF_CELLS = re.compile(r" --(?:mechanisms|heads)[ =](?:'[^']*'|\S+)(?!\S)")
+OF_SEEDS = re.compile(r" --seeds[ =](?:'[^']*'|\S+)(?!\S)")
+
+
+def _log_loss(verdict: Verdict, results: Results) -> Iterator[str]:
+    """Yield what the loss of each row shows of a mechanism that accuracy cannot decide.
+
+    It is another claim, an interval at the confidence of the verdict's own. It decides nothing
+    about accuracy and has no margin, so it is not a second chance to be called sufficient.
+    """
+    winner = verdict.winner
+    if winner is None or winner.sufficiency != UNDECIDED or verdict.metric.name != "accuracy":
+        return
+    names, metric = (winner.mechanism, verdict.baseline), METRICS["log-loss"]
+    cells = [cell for name in names for cell in results.select(name, winner.num_heads)]
+    if not all(cell.key in results.rows and results.rows[cell.key].by_row for cell in cells):
+        return
+    scores = Scores(results, metric)
+    found = scores.estimate(difference_table(scores, winner.mechanism, winner.num_heads)[1])
+    if found is None or found.seeds < MIN_SEEDS:
+        return
+    mean, half = float(found.mean), float(found.half_width(1.0 - winner.confidence))
+    difference = Summary(n=found.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
+    yield (
+        f"Accuracy does not decide about {_name(winner)} at this margin. Its {metric.title} grades "
+        f"every answer and is a separate claim: difference to {verdict.baseline} "
+        f"{interval(difference, winner.confidence, metric)}, so it loses at most "
+        f"{max(0.0, 100 * (half - mean)):.1f}."
+    )
+
+
+def _intervals(verdict: Verdict, results: Results) -> Iterator[str]:
+    """Yield what the intervals cover."""
+    if not verdict.metric.rising:
+        yield f"Lower {verdict.metric.title} is better; a difference above zero is an improvement."
     judged = [c for c in verdict.comparisons if c.difference and c.difference.low is not None]
-    sentences: list[str] = []
-    cheaper = [
-        c for c in judged if c.cheaper and (len(c.pairing.seeds) >= MIN_SEEDS or c.of_rows_alone)
-    ]
+    of_rows = [c for c in judged if c.rows is not None]
+    if any(c.of_rows_alone for c in judged):
+        rows = min(c.rows for c in of_rows)
+        covered = f"The intervals cover other rows like these {rows:,}"
+        yield f"{covered}; {ONE_SEED}: a rerun may differ by more."
+    elif of_rows:
+        rows, unit = min(c.rows for c in of_rows), of_rows[0].estimate.unit
+        share = verdict.metric.kind == "share" and verdict.metric.name == "accuracy"
+        point = f"; one percentage point is {rows / 100:.3g} test rows"
+        point *= share and unit == "test rows"
+        yield f"The intervals cover other seeds and other {unit} like these {rows:,}{point}."
+    elif any(c.estimate is not None and c.estimate.least_variance for c in judged):
+        yield (
+            "The intervals cover other seeds, and cannot be narrower than "
+            f"{results.data.rows['test']:,} test rows allow: answers to single rows were not kept."
+        )
+    elif judged:
+        yield (
+            "The intervals cover other seeds alone, on this test split: neither answers to single "
+            "test rows nor their number were kept."
+        )
+
+
+def _claim(verdict: Verdict, results: Results) -> Iterator[str]:
+    """Yield whether the mechanism that is named differs from the baseline."""
+    winner = verdict.winner
+    if winner is None:
+        return
+    name, heads = _name(winner), winner.num_heads
+    paired = results.external is None or results.external.pairs_seeds or winner.of_rows_alone
+    test = "paired t test" if paired else "Welch's t test"
+    if winner.rows is not None and not winner.of_rows_alone:
+        test = "test over seeds and rows"
+    if winner.p_value is None:
+        yield f"Whether {name} differs from {verdict.baseline} was not tested; it takes 3 seeds."
+    elif winner.claim == "not shown":
+        yield (
+            f"No significant difference between {name} and {verdict.baseline} ({test}, "
+            f"Holm-corrected p = {winner.p_value:.2g}, threshold {ALPHA}); that does not mean that "
+            "they are equal."
+        )
+    else:
+        p_value = f"{test}, Holm-corrected p = {winner.p_value:.2g}"
+        yield f"{name} is {winner.claim} than {verdict.baseline} ({p_value}), whatever the margin."
+    best = max(verdict.qualities, key=lambda h: verdict.qualities[h].mean)
+    if best != heads and heads in verdict.qualities:
+        yield (
+            f"Mechanisms are compared at equal heads: {name} was not compared with "
+            f"{label(verdict.baseline, best)}, which has "
+            f"{_quality(verdict.metric, verdict.qualities[best])}."
+        )
+
+
+def _scope(_verdict: Verdict, results: Results) -> Iterator[str]:
     if results.external is not None:
-        return _note_looks(results, len(cheaper)) if judged else []
-    if len(cheaper) > 1:
-        sentences.append(
-            f"The cheapest is chosen among {len(cheaper)}: the chance that any of them is falsely "
-            f"said to suffice is at most {(1 - LEVEL) / 2:.1%} (Holm); the intervals allow for it."
-        )
-    if (most := most_seeds(results)) is not None:
-        sentences.append(
-            f"Seeds are added where a mechanism is undecided, up to {most}; each is compared on "
-            f"those it shares with {results.baseline}, and the intervals hold however often one "
-            "looked."
-        )
-    return sentences
+        return
+    where = f"on {results.task}"
+    if results.task == OWN_LOOP:
+        where = f"in {OWN_LOOP}"
+    elif results.task in ("table", "image_folder"):  # whose title begins with the files' name
+        where = f"on {results.title.partition(',')[0]}"
+    others = "other hyperparameters" if results.tuned else "hyperparameters"
+    yield (
+        f"The seeds vary weights and data order {where}; other data, sizes, training lengths and "
+        f"{others} were not tried."
+    )
 
 
-def _note_looks(results: Results, candidates: int) -> list[str]:
-    sentences = []
-    if candidates > 1:
-        sentences.append(
-            f"The first that suffices is chosen among {candidates}: the chance that any of them is "
-            f"falsely said to suffice is at most {(1 - LEVEL) / 2:.1%} (Holm)."
+def _choice(verdict: Verdict, results: Results) -> Iterator[str]:
+    """Yield how intervals allow for several candidates, and for several looks."""
+    judged = [c for c in verdict.comparisons if c.difference and c.difference.low is not None]
+    enough = [c for c in judged if len(c.pairing.seeds) >= MIN_SEEDS or c.of_rows_alone]
+    if (candidates := sum(c.cheaper for c in enough)) > 1:
+        which = "cheapest" if results.external is None else "first that suffices"
+        allowed = "; the intervals allow for it" * (results.external is None)
+        yield (
+            f"The {which} is chosen among {candidates}: the chance of calling any of them "
+            f"sufficient by mistake is at most {(1 - LEVEL) / 2:.1%} (Holm){allowed}."
         )
-    if looks := looks_of(results):
-        sentences.append(
+    if results.external is None:
+        if (most := most_seeds(results)) is not None:
+            yield (
+                f"Seeds are added where a mechanism is undecided, up to {most}; each is compared "
+                f"on the seeds that it shares with {results.baseline}, and the intervals hold at "
+                "every look."
+            )
+    elif judged and (looks := looks_of(results)):
+        yield (
             f"Looks were declared at {', '.join(map(str, looks))} seeds; the intervals hold at all "
             "of them together."
         )
-    return sentences
 
 
-def _note_floors(verdict: Verdict, results: Results) -> list[str]:
-    sentences = []
-    unknown = [count_heads(heads) for heads in verdict.qualities if heads not in verdict.floors]
-    if unknown and results.external is not None:
-        share = verdict.metric.kind == "share"
-        sentences += ["What a guess scores is not known; --chance tests against it."] * share
-    elif unknown:
-        sentences.append(
-            f"Whether anything was learned with {', '.join(unknown)} is not known: what a model "
-            f"that learned nothing scores in {verdict.metric.title} is not in these results."
+def _rates(verdict: Verdict, _results: Results) -> Iterator[str]:
+    """Yield which rates of failure are open, except the rate that the sentence states."""
+    rates = {
+        c.quality.n: c.failure_rate
+        for c in verdict.comparisons
+        if not c.failed and not c.of_rows_alone
+    }
+    if verdict.outcome == SUFFICES and not verdict.winner.failed:
+        rates.pop(verdict.winner.quality.n, None)
+    if rates and verdict.outcome != UNLEARNED:
+        each = ", ".join(f"{rate:.0%} after {_seeds(n)}" for n, rate in sorted(rates.items()))
+        yield f"Where no seed failed, the failure rate may be up to {each}."
+
+
+def _folds(verdict: Verdict, results: Results) -> Iterator[str]:
+    if results.folds is not None:
+        covered = ", so the intervals cover other training rows of this table, too"
+        yield (
+            f"Each seed is tested on one of {results.folds} folds of the rows and trained on the "
+            f"others{covered if verdict.has_intervals else ''}."
         )
+
+
+def _floors(verdict: Verdict, results: Results) -> Iterator[str]:
+    """Yield what learning nothing scores, each text once."""
+    metric, unknown = verdict.metric, [h for h in verdict.qualities if h not in verdict.floors]
+    if unknown and results.external is None:
+        yield (
+            f"Whether anything was learned with {', '.join(map(count_heads, unknown))} is not "
+            f"known: the results lack the {metric.title} of a model that learned nothing."
+        )
+    elif unknown and metric.kind == "share":
+        yield "The score of a guess is not known; --chance tests against it."
+    sentences = []
     for heads, floor in verdict.floors.items():
-        text = f"{floor.name} has {verdict.metric.title} {verdict.metric.write(floor.value)}"
+        text = f"{floor.name} has {metric.title} {metric.write(floor.value)}"
         name = label(verdict.baseline, heads)
         if floor.learned is False and verdict.outcome != UNLEARNED:
             text += f"; {name} is not shown to be above it, so {count_heads(heads)} give no verdict"
@@ -309,66 +647,68 @@ def _note_floors(verdict: Verdict, results: Results) -> list[str]:
                 f"{interval(shown.above, shown.confidence, other)}"
             )
         sentences.append(f"{text[0].upper()}{text[1:]}.")
-    return list(dict.fromkeys(sentences))
+    yield from dict.fromkeys(sentences)
+    if results.answers != 1.0:
+        asked = f"A row asks for {results.answers:.3g} answers"
+        yield f"{asked}; accuracies and losses are over answers."
+    guess = {floor.name for floor in verdict.floors.values()} & {GUESS, NO_READER}
+    if results.chance is not None and not guess:
+        yield f"A blind guess has an accuracy of {results.chance:.1%}."
 
 
-def remedies(results: Results) -> list[str]:
-    """List what to change where a baseline is not shown to have learned, most likely help first."""
-    cells = [cell for cell in results.cells if cell.mechanism == results.baseline and cell.epochs]
-    if results.external is not None:
-        return ["compare with a baseline that does better than that"]
-    changes = []
-    if results.metric == "accuracy" and results.majority is not None:
-        changes.append("judge by --metric log-loss, which shows more on few rows and rare classes")
-    if 2 * sum(cell.best_epoch >= len(cell.epochs) - 1 for cell in cells) >= max(1, len(cells)):
-        changes.append(f"train longer ({longer(results, 3)}): the last epochs are the best")
-    changes.append("add seeds or rows: an interval that holds 0 shows nothing either way")
-    if results.data is not None and results.data.cut is not None and results.data.cut > CUT:
-        changes.append(
-            f"try --set length={2 * (results.data.read or 1)} by itself, as {results.data.cut:.0%} "
-            "of the texts are longer than what is read"
-        )
-    return changes
-
-
-CUT = 0.2  # share of texts longer than what is read from which on that is worth a word
-
-
-def _note_signatures(results: Results) -> list[str]:
+def _signatures(_verdict: Verdict, results: Results) -> Iterator[str]:
     named: dict[tuple[str, str], list[str]] = {}
     for cell in results.cells:
         for item in cell.signatures.items():
             named.setdefault(item, []).append(cell.mechanism)
-    return [
-        f"FLOPs of {', '.join(dict.fromkeys(mechanisms))}: {text}; others follow from their specs."
-        if name == "flops"
-        else f"Signature of {name}: {text}"
-        for (name, text), mechanisms in named.items()
-    ]
+    for (name, text), mechanisms in named.items():
+        if name == "flops":
+            names = ", ".join(dict.fromkeys(mechanisms))
+            yield f"FLOPs of {names}: {text}; others follow from their specs."
+        else:
+            yield f"Signature of {name}: {text}"
 
 
-def _note_tuning(results: Results) -> list[str]:
+def _tuning(_verdict: Verdict, results: Results) -> Iterator[str]:
     if not results.tuned:
-        return []
+        return
     first = results.tuned[0]
     rates = [f"{label(t.mechanism, t.num_heads)} {t.rate:g}" for t in results.tuned]
-    trainings = sum(tuned.trainings for tuned in results.tuned)
-    minutes = sum(tuned.seconds for tuned in results.tuned) / 60
-    sentences = [
+    yield (
         f"Learning rates were chosen among {len(first.rates)} from {first.rates[0]:g} to "
         f"{first.rates[-1]:g}, the same for all, by validation loss on {len(first.losses[0])} "
-        f"seeds that are not compared: {', '.join(rates)}.",
-        f"The choice took {trainings} trainings and {minutes:.1f} minutes, besides the "
-        f"{len(results.cells)} trainings that are compared.",
-    ]
+        f"seeds that are not compared: {', '.join(rates)}."
+    )
+    yield (
+        f"The choice took {sum(tuned.trainings for tuned in results.tuned)} trainings and "
+        f"{sum(tuned.seconds for tuned in results.tuned) / 60:.1f} minutes, besides the "
+        f"{len(results.cells)} trainings that are compared."
+    )
     for rate, end in ((first.rates[0], "smallest"), (first.rates[-1], "largest")):
-        names = [label(t.mechanism, t.num_heads) for t in results.tuned if t.rate == rate]
-        if names:
-            sentences.append(
-                f"The learning rate {rate:g} of {', '.join(names)} is the {end} that was tried, so "
-                f"a better one may lie beyond; tune around it with --set learning_rate={rate:g}."
+        if names := [label(t.mechanism, t.num_heads) for t in results.tuned if t.rate == rate]:
+            yield (
+                f"The learning rate {rate:g} of {', '.join(names)} is the {end} tried, so a better "
+                f"one may lie beyond; tune around it with --set learning_rate={rate:g}."
             )
-    return sentences
+
+
+NOTES = (
+    _scale_and_remedies,
+    _failures,
+    _history,
+    _undecided,
+    _improving,
+    _log_loss,
+    _intervals,
+    _claim,
+    _scope,
+    _choice,
+    _rates,
+    _folds,
+    _floors,
+    _signatures,
+    _tuning,
+)  # what matters most first
 
 
 UNITS = {"share": "fraction", "value": "own"}  # of a metric's values by kind; else nats
@@ -413,384 +753,3 @@ def _costs(results: Results, mechanism: str, num_heads: int) -> dict[str, Any]:
         "state_bytes": cell.state_bytes,
         "latency_seconds": None if speed is None else median(speed.latency),
     }
-
-
-def _missing_of_failures(comparison: Comparison) -> str | None:
-    if comparison.sound_seeds is not None:
-        return (
-            f"a failure rate of up to {comparison.failure_rate:.0%} cannot be ruled out; "
-            f"{comparison.sound_seeds} more seeds without one would bound it at the rate asked for"
-        )
-    if comparison.fails_more_often and len(comparison.pairing.seeds) >= MIN_SEEDS:
-        ours = f"{len(comparison.failed)} of {comparison.quality.n} seeds"
-        theirs = "{} of {}".format(*comparison.failed_of_baseline)
-        return (
-            f"it failed in {ours} and the baseline in {theirs}, which does not show a higher rate "
-            f"(p = {comparison.failure_p:.2g})"
-        )
-    return None
-
-
-def _missing(comparison: Comparison) -> str:
-    n = len(comparison.pairing.seeds)
-    if comparison.tail:
-        return "a few rows hold most of what it loses, and other rows may hold far more"
-    if (failures := _missing_of_failures(comparison)) is not None:
-        return failures
-    if comparison.of_rows_alone:
-        if comparison.more_rows is None:
-            return f"more rows will hardly decide it at this margin; {ONE_SEED}"
-        return f"about {comparison.more_rows:,} more rows would decide it; {ONE_SEED}"
-    if n == 0:
-        return "the baseline has no seed in common with it at this number of heads"
-    if n < MIN_SEEDS:
-        return f"{n} seed{'s' * (n > 1)} cannot give a verdict, 5 can"
-    if comparison.rows_short:
-        rows = "" if comparison.rows is None else f"{comparison.rows:,} "  # not kept
-        unit = comparison.estimate.unit
-        return f"more seeds will not decide it at this margin: the {rows}{unit} are too few"
-    if comparison.more_seeds is None:
-        rounded = comparison.estimate is not None and comparison.estimate.resolution > 0.0
-        hint = "; use scores with more digits, or of each row" if rounded else ""
-        return f"more seeds will hardly decide it at this margin{hint}"
-    several = "s" * (comparison.more_seeds != 1)
-    return f"about {comparison.more_seeds} more seed{several} would decide it"
-
-
-def _evidence(verdict: Verdict, comparison: Comparison) -> str:
-    metric = verdict.metric
-    ours = f"{metric.title} {_quality(metric, comparison.quality)}"
-    baseline = verdict.qualities.get(comparison.num_heads)
-    margin = f"margin {metric.margin(verdict.margin)}{_smallest_margin(verdict, comparison)}"
-    if baseline is None or comparison.difference is None:
-        return f"{ours}, {margin}"
-    return (
-        f"{ours} against {verdict.baseline}'s {_quality(metric, baseline)}, difference "
-        f"{interval(comparison.difference, comparison.confidence, metric)}, {margin}"
-    )
-
-
-def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
-    difference, metric = comparison.difference, verdict.metric
-    if comparison.sufficiency not in (UNDECIDED, FAILS) or not difference or difference.low is None:
-        return ""
-    loss = max(-difference.low, 1e-9)
-    digits = 3 if metric.scale > 1 else 2 - math.floor(math.log10(loss))  # of what is written
-    smallest = (math.floor(loss * 10**digits) + 1) / 10**digits  # the end is not within the margin
-    # from there on nothing would be learned, or the task be too easy
-    floor, baseline = (of.get(comparison.num_heads) for of in (verdict.floors, verdict.qualities))
-    ceiling = CEILINGS.get(metric.kind, math.inf)
-    if comparison.failed or comparison.tail or comparison.sound_seeds:
-        return ""
-    if floor is not None and floor.above.mean <= smallest:
-        return ""
-    if baseline is None or baseline.mean + smallest >= ceiling:
-        return ""
-    return f" (it would suffice at a margin of {metric.margin(smallest)})"
-
-
-def _note_margin(verdict: Verdict, results: Results) -> list[str]:
-    first_command = results.command.partition("\n")[0]
-    if not first_command.startswith("suffice compare"):
-        return []
-    option = re.search(r"--margin[ =]([\d.]+)", first_command)
-    first = float(option[1]) / 100.0 if option else MARGIN
-    if math.isclose(first, results.margin):
-        return []
-    write, now = verdict.metric.margin, verdict.metric.margin(results.margin)
-    return [
-        f"The margin was {verdict.metric.in_unit(write(first))} in the first command and is {now} "
-        "now; one that is chosen after results are seen proves less."
-    ]
-
-
-def _note_folds(verdict: Verdict, results: Results) -> list[str]:
-    if results.folds is None:
-        return []
-    covered = ", so the intervals cover other training rows of this table, too"
-    return [
-        f"Each seed is tested on one of {results.folds} folds of the rows and trained on the "
-        f"others{covered if verdict.has_intervals else ''}."
-    ]
-
-
-def _note_log_loss(verdict: Verdict, results: Results) -> list[str]:
-    """State what the loss of each row shows of a mechanism that accuracy cannot decide.
-
-    It is another claim, an interval at the confidence of the verdict's own. It decides nothing
-    about accuracy and has no margin, so it is not a second chance to be called sufficient.
-    """
-    winner = verdict.winner
-    if winner is None or winner.sufficiency != UNDECIDED or verdict.metric.name != "accuracy":
-        return []
-    names, metric = (winner.mechanism, verdict.baseline), METRICS["log-loss"]
-    cells = [cell for name in names for cell in results.select(name, winner.num_heads)]
-    if not all(cell.key in results.rows and results.rows[cell.key].by_row for cell in cells):
-        return []
-    scores = Scores(results, metric)
-    _, table = difference_table(scores, winner.mechanism, winner.num_heads)
-    found = scores.estimate(table)
-    if found is None or found.seeds < MIN_SEEDS:
-        return []
-    mean, half = float(found.mean), float(found.half_width(1.0 - winner.confidence))
-    difference = Summary(n=found.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
-    return [
-        f"Accuracy does not decide about {label(winner.mechanism, winner.num_heads)} at this "
-        f"margin. Its {metric.title} grades every answer and is a separate claim: difference to "
-        f"{verdict.baseline} {interval(difference, winner.confidence, metric)}, so it loses at "
-        f"most {max(0.0, 100 * (half - mean)):.1f}."
-    ]
-
-
-def _quality(metric: Metric, summary: Summary) -> str:
-    seeds = f"{summary.n} seed{'s' * (summary.n != 1)}"
-    if summary.sd is None or metric.kind in LOGARITHMS:
-        return f"{metric.write(summary.mean)} ({seeds})"
-    sd = f"{100 * summary.sd:.1f}" if metric.kind == "share" else f"{summary.sd:.2g}"
-    return f"{metric.write(summary.mean)} (sd {sd}, {seeds})"
-
-
-def interval(
-    difference: Summary, confidence: float = LEVEL, metric: Metric = METRICS["accuracy"]
-) -> str:
-    """Write a mean difference with its interval.
-
-    Example:
-        >>> interval(Summary(n=5, mean=-0.002, sd=0.004, low=-0.007, high=0.003))
-        '-0.20 points, 95% CI [-0.70, +0.30]'
-        >>> interval(Summary(n=2, mean=-0.002, sd=0.1, low=None, high=None))
-        '-0.20 points, no interval from 2 seeds'
-    """
-    text = metric.in_unit(metric.difference(difference.mean))
-    if not metric.rising:
-        text += " (plus is better)"
-    if difference.low is None:
-        return f"{text}, no interval from {difference.n} seed{'s' * (difference.n != 1)}"
-    ends = f"[{metric.difference(difference.low)}, {metric.difference(difference.high)}]"
-    return f"{text}, {percentage(confidence)} CI {ends}"
-
-
-def percentage(confidence: float) -> str:
-    """Write a confidence.
-
-    Example:
-        >>> percentage(0.95), percentage(0.98333), percentage(0.999874)
-        ('95%', '98.3%', '99.987%')
-    """
-    digits = 3 if round(confidence, 3) < 1.0 else 5
-    return f"{100 * confidence:.{digits}g}%"
-
-
-def _needs(results: Results, comparison: Comparison) -> str:
-    key = (comparison.mechanism, comparison.num_heads)
-    cell, base = results.select(*key)[0], results.select(results.baseline, key[1])[0]
-    parts = []
-    if base.flops:
-        parts.append(f"{cell.flops / base.flops:.2f}x the FLOPs")
-    if (times := results.latency_ratios(*key)) is not None:
-        parts.append(f"{median(times):.2f}x the time")
-    if comparison.cost.by == "parameters" or not parts:
-        share = cell.parameters_model / max(1, base.parameters_model)
-        parts.append(f"{share:.2f}x the parameters")
-    return " and ".join(parts)
-
-
-def _sentence_unlearned(verdict: Verdict) -> str:
-    heads, floor = max(verdict.floors.items(), key=lambda item: item[1].above.mean)
-    metric = verdict.metric
-    better = [label(c.mechanism, c.num_heads) for c in verdict.comparisons if c.claim == "better"]
-    rest = "no verdict can be given against it"
-    if better:
-        rest = f"{verdict.baseline} is not a baseline here; {', '.join(better)} did better"
-    elif floor.shown_by is not None or (floor.above.low or 0.0) > 0.0:
-        rest = "it learned, but so little that a model that reads nothing would suffice"
-    return (
-        f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
-        f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
-        f"{metric.write(floor.value)}, difference "
-        f"{interval(floor.above, floor.confidence, metric)}, margin "
-        f"{metric.margin(verdict.margin)}; {rest}."
-    )
-
-
-def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
-    metric = verdict.metric
-    easy = [c for c in verdict.comparisons if c.sufficiency == TOO_EASY and c.cheaper]
-
-    def needs(comparison: Comparison) -> str:
-        if results.external is not None:
-            return ""
-        return f" and needs {_needs(results, comparison)}"
-
-    each = "; ".join(
-        f"{label(c.mechanism, c.num_heads)} has {metric.write(c.quality.mean)}{needs(c)}"
-        for c in sorted(easy, key=lambda c: c.cost.order)
-    )
-    heads = easy[0].num_heads
-    return (
-        f"{TOO_EASY}: {label(verdict.baseline, heads)} has {metric.title} "
-        f"{_quality(metric, verdict.qualities[heads])}, and misses no more than the margin of "
-        f"{metric.in_unit(metric.margin(verdict.margin))}; {each}; use a smaller margin or a "
-        "harder task."
-    )
-
-
-def _sentence_baseline(verdict: Verdict) -> str:
-    best = max(verdict.qualities.items(), key=lambda item: item[1].mean)
-    metric = verdict.metric
-    quality = f"{label(verdict.baseline, best[0])} has {metric.title} {_quality(metric, best[1])}"
-    cheaper = [c for c in verdict.comparisons if c.cheaper and c.sufficiency == FAILS]
-    if not cheaper:
-        others = "".join(
-            f" {label(c.mechanism, c.num_heads)} is not cheaper: {decision(c)}."
-            for c in verdict.comparisons
-        )
-        return (
-            f"{verdict.baseline} stays: nothing cheaper by {verdict.by} was compared; "
-            f"{quality}.{others}"
-        )
-    finite = [c for c in cheaper if c.difference and math.isfinite(c.difference.mean)]
-    nearest = max(finite, key=lambda c: c.difference.mean) if finite else cheaper[0]
-    but = f"; it {learned(nearest.quality.n, nearest.failed)}" if nearest.failed else ""
-    if verdict.by == ORDER and len(cheaper) == 1:
-        which = f"{nearest.mechanism} does not suffice: it"
-    elif verdict.by == ORDER:
-        which = f"none of the others suffices; the nearest, {nearest.mechanism},"
-    else:
-        name = label(nearest.mechanism, nearest.num_heads)
-        which = f"no cheaper mechanism suffices; the nearest, {name},"
-    return f"{verdict.baseline} stays: {which} has {_evidence(verdict, nearest)}{but}."
-
-
-def _open_cheaper(verdict: Verdict) -> list[Comparison]:
-    return [
-        c
-        for c in verdict.comparisons
-        if c.cheaper
-        and c.sufficiency == UNDECIDED
-        and c is not verdict.winner
-        and (verdict.outcome != "suffices" or c.cost.order < verdict.winner.cost.order)
-    ]
-
-
-def _note_failures(verdict: Verdict) -> list[str]:
-    seeds = [(verdict.baseline, h, verdict.qualities[h].n, f) for h, f in verdict.failed.items()]
-    seeds += [(c.mechanism, c.num_heads, c.quality.n, c.failed) for c in verdict.comparisons]
-    sentences = [
-        f"{label(name, h)} {learned(n, failed)}." for name, h, n, failed in seeds if failed
-    ]
-    if sentences:
-        sentences.append(
-            "A seed has not learned if it is far below the mechanism's other seeds and the "
-            "baseline's, or not clearly above a model that learned nothing."
-        )
-    return sentences
-
-
-def _note_rates(verdict: Verdict) -> list[str]:
-    """Write which rates of failure are open, but for the one that the sentence says."""
-    rates = {
-        c.quality.n: c.failure_rate
-        for c in verdict.comparisons
-        if not c.failed and not c.of_rows_alone
-    }
-    if verdict.outcome == SUFFICES and not verdict.winner.failed:
-        rates.pop(verdict.winner.quality.n, None)
-    each = ", ".join(
-        f"{rate:.0%} after {n} seed{'s' * (n > 1)}" for n, rate in sorted(rates.items())
-    )
-    if not each or verdict.outcome == UNLEARNED:
-        return []
-    return [f"Where all seeds trained, a failure rate of up to {each} cannot be ruled out."]
-
-
-def _note_improving(verdict: Verdict, results: Results) -> list[str]:
-    if not verdict.improving or verdict.outcome == UNLEARNED:  # `remedies` say what to do
-        return []
-    whole = len(verdict.improving) == len(results.pairs())
-    who = "All" if whole else ", ".join(label(*key) for key in verdict.improving)
-    return [
-        f"Still improving when training ended (the last epoch is the best in most seeds): {who}. "
-        f"To train longer: {longer(results, 2)}"
-    ]
-
-
-def longer(results: Results, times: int) -> str:
-    """Return what trains `times` times the epochs, in a separate folder."""
-    command, _, resumed = results.command.partition("\n")
-    epochs = max(len(c.epochs) for c in results.cells)
-    names = shlex.quote(",".join(dict.fromkeys(name for name, _ in results.pairs())))
-    if command.startswith("suffice.compare_data"):
-        return f'settings={{"epochs": {times * epochs}}}, and another folder with out='
-    if not command.startswith("suffice compare"):
-        scale = "" if results.scale == SCALES[0] else f" --scale {results.scale}"
-        command = f"suffice compare --recipe {results.recipe}{scale} --mechanisms {names}"
-    elif resumed:  # with other cells, perhaps
-        heads = ",".join(map(str, sorted({cell.num_heads for cell in results.cells})))
-        command = f"{OF_CELLS.sub('', command)} --mechanisms {names} --heads {heads}"
-        if results.most_seeds is None:
-            seeds = len({cell.seed for cell in results.cells})
-            command = f"{OF_SEEDS.sub('', command)} --seeds {seeds}"
-    return f"{OF_THIS_RUN.sub('', command)} --epochs {times * epochs}"
-
-
-OF_THIS_RUN = re.compile(r" --(?:(?:epochs|out|cells)[ =](?:'[^']*'|\S+)|resume|open)(?!\S)")
-OF_CELLS = re.compile(r" --(?:mechanisms|heads)[ =](?:'[^']*'|\S+)(?!\S)")
-OF_SEEDS = re.compile(r" --seeds[ =](?:'[^']*'|\S+)(?!\S)")
-
-
-def _note_answers(verdict: Verdict, results: Results) -> list[str]:
-    sentences = []
-    if results.answers != 1.0:
-        sentences.append(
-            f"A row asks for {results.answers:.3g} answers; accuracies and losses are over answers."
-        )
-    guess = {floor.name for floor in verdict.floors.values()} & {GUESS, NO_READER}
-    if results.chance is not None and not guess:
-        sentences.append(f"A blind guess has an accuracy of {results.chance:.1%}.")
-    return sentences
-
-
-def _note_claim(verdict: Verdict, results: Results) -> str:
-    winner = verdict.winner
-    name = label(winner.mechanism, winner.num_heads)
-    if winner.p_value is None:
-        return f"Whether {name} differs from {verdict.baseline} was not tested; it takes 3 seeds."
-    paired = results.external is None or results.external.pairs_seeds or winner.of_rows_alone
-    test = "paired t test" if paired else "Welch's t test"
-    if winner.rows is not None and not winner.of_rows_alone:
-        test = "test over seeds and rows"
-    p_value = f"{test}, Holm-corrected p = {winner.p_value:.2g}"
-    if winner.claim == "not shown":
-        return (
-            f"No significant difference between {name} and {verdict.baseline} ({p_value}, "
-            f"threshold {ALPHA}), which does not mean that they are equal."
-        )
-    return f"{name} is {winner.claim} than {verdict.baseline} ({p_value}), whatever the margin."
-
-
-def _note_other_heads(verdict: Verdict) -> list[str]:
-    heads = verdict.winner.num_heads
-    best = max(verdict.qualities, key=lambda h: verdict.qualities[h].mean)
-    if best == heads or heads not in verdict.qualities:
-        return []
-    return [
-        f"Mechanisms are compared at equal heads: {label(verdict.baseline, best)} has "
-        f"{_quality(verdict.metric, verdict.qualities[best])}, which was not held against "
-        f"{label(verdict.winner.mechanism, heads)}."
-    ]
-
-
-def _note_undecided(verdict: Verdict) -> list[str]:
-    others = {label(c.mechanism, c.num_heads): decision(c) for c in _open_cheaper(verdict)}
-    if len(others) > MOST_NAMES:
-        return [f"{several(list(others))} are undecided; the table says what would decide each."]
-    return [f"{name} is {text}." for name, text in others.items()]
-
-
-def _note_left_out(verdict: Verdict, comparison: Comparison) -> str:
-    seeds = ", ".join(str(seed) for seed in comparison.pairing.left_out)
-    return (
-        f"{label(comparison.mechanism, comparison.num_heads)} and {verdict.baseline} share "
-        f"{len(comparison.pairing.seeds)} seeds; not in both, so not paired: {seeds}."
-    )

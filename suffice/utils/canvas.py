@@ -38,13 +38,20 @@ BAND = ("#e6efe9", "#1f332a")
 @dataclass(frozen=True, kw_only=True)
 class LineStyle:
     colour: str
-    dark: str
     marker: str
     dash: str | tuple[int, tuple[float, ...]]
 
 
 def line_styles(mechanisms: Iterable[str]) -> dict[str, LineStyle]:
-    """Assign every mechanism a colour, marker and dash pattern; well-known ones keep theirs."""
+    """Assign every mechanism a colour, a marker and a dash pattern.
+
+    The best known mechanisms always have the same style; others take the remaining colours in
+    the order given, and each time these begin again, the next marker.
+
+    Example:
+        >>> line_styles(["mine", "standard"])["standard"].marker
+        'o'
+    """
     names = list(dict.fromkeys(mechanisms))
     places = {name: (KNOWN.index(name), 0) for name in names if name in KNOWN}
     taken = {place for place, _ in places.values()}
@@ -56,20 +63,19 @@ def line_styles(mechanisms: Iterable[str]) -> dict[str, LineStyle]:
         if not free:
             free, rounds = list(range(1, len(COLOURS))), rounds + 1
         places[name] = free.pop(0), rounds
-    return {name: _line_style(*places[name]) for name in names}
+    return {
+        name: LineStyle(
+            colour=COLOURS[place][0],
+            marker=MARKERS[(place + 3 * turn) % len(MARKERS)],
+            dash=DASHES[(place + turn) % len(DASHES)],
+        )
+        for name, (place, turn) in ((name, places[name]) for name in names)
+    }
 
 
 def colours_by_theme() -> dict[str, str]:
     """Return the colour on a dark page of every colour on a light one."""
     return dict([*COLOURS, INK, FAINT, GRID, PAGE, BAND])
-
-
-def _line_style(place: int, rounds: int) -> LineStyle:
-    light, dark = COLOURS[place]
-    marker = MARKERS[(place + 3 * rounds) % len(MARKERS)]
-    return LineStyle(
-        colour=light, dark=dark, marker=marker, dash=DASHES[(place + rounds) % len(DASHES)]
-    )
 
 
 DPI = 160

@@ -1,10 +1,12 @@
-"""What a comparison prints, whole, against files that are read in review.
+"""What a comparison prints and writes, whole, against files that are read in review.
 
 `python -m tests.comparison.test_goldens` writes them.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -16,7 +18,9 @@ from rich.console import Console
 
 from suffice.comparison.answers import Answers
 from suffice.comparison.console import print_report
-from suffice.comparison.results import Results, Speed
+from suffice.comparison.report.page import notebook_html, page
+from suffice.comparison.results import Results, Speed, Tuned
+from suffice.comparison.sentence import verdict_record
 from suffice.comparison.verdict import judge
 from suffice.data.survey import Survey
 
@@ -27,6 +31,7 @@ SURE = [0.970, 0.971, 0.969, 0.970, 0.970]
 NEAR = [0.968, 0.970, 0.967, 0.968, 0.967]
 LOST = [0.900, 0.902, 0.899, 0.900, 0.899]
 WILD = [0.995, 0.930, 0.990, 0.940, 0.980]
+LATE = [0.990, 0.920, 0.985, 0.935, 0.975]
 LABEL = [0, 0, 0, 1] * 25
 
 
@@ -113,6 +118,20 @@ def answered() -> Results:
     return replace(results, rows=kept)
 
 
+def tuned() -> Results:
+    """Two mechanisms, of which one took the largest of three learning rates."""
+    results = from_accuracies({"standard": SURE, "a": NEAR})
+    rates = (1e-4, 1e-3, 1e-2)
+    chosen = [
+        Tuned(mechanism=name, num_heads=1, rate=rate, rates=rates, losses=losses, seconds=90.0)
+        for name, rate, losses in (
+            ("standard", 1e-3, ((0.9, 1.0), (0.5, 0.6), (0.7, 0.6))),
+            ("a", 1e-2, ((0.9, 1.0), (0.5, 0.6), (0.4, np.inf))),
+        )
+    ]
+    return replace(results, tuned=tuple(chosen), dropped=("b",))
+
+
 def answers(label: np.ndarray, predicted: np.ndarray) -> Answers:
     """Answers that are sure by 0.9."""
     return Answers(
@@ -142,6 +161,12 @@ CASES: dict[str, Callable[[], Results]] = {
     "better": lambda: from_accuracies({"standard": SURE, "a": moved(1)}),
     "worse": lambda: from_accuracies({"standard": SURE, "a": moved(-1)}),
     "untested": lambda: from_accuracies({"standard": [0.97], "a": [0.96]}),
+    "equal cost": lambda: from_accuracies(
+        {"standard": SURE, "masked": WILD, "masked_too": LATE, "a": LOST},
+        flops={"standard": 1000, "masked": 1000, "masked_too": 1000, "a": 800},
+    ),
+    "tuned": tuned,
+    "log-loss": lambda: replace(answered(), metric="log-loss", margin=0.02, scale="small"),
     "other heads": lambda: from_accuracies(
         {"standard@1": LOST, "a@1": LOST, "standard@4": SURE, "a@4": LOST, "b@4": SURE[:1]}
     ),
@@ -169,18 +194,37 @@ def told(results: Results) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
-def golden(name: str) -> Path:
-    return GOLDENS / f"{name.replace(', ', '-').replace(' ', '-')}.txt"
+def record(results: Results) -> str:
+    return json.dumps(verdict_record(judge(results), results), indent=1, allow_nan=False) + "\n"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_comparison_prints_what_it_did(name):
-    text = told(CASES[name]())
-    assert text == golden(name).read_text("utf-8")
-    assert max(map(len, text.splitlines())) <= 100
-    assert "…" not in text
+def shown(results: Results) -> str:
+    """Return the page without its style and figures, and the notebook's view without its own."""
+    verdict = judge(results)
+    body = page(results, verdict, figures={}).partition("<body>")[2]
+    return body + re.sub(r"base64,[^\"]*", "base64,", notebook_html(results, verdict)) + "\n"
+
+
+WRITERS = {"txt": told, "json": record, "html": shown}
+FILES = [
+    *((name, "txt") for name in CASES),
+    *((name, kind) for name in ("answers", "stays", "unlearned") for kind in ("json", "html")),
+]
+
+
+def golden(name: str, kind: str) -> Path:
+    return GOLDENS / f"{name.replace(', ', '-').replace(' ', '-')}.{kind}"
+
+
+@pytest.mark.parametrize(("name", "kind"), FILES)
+def test_a_comparison_writes_what_it_did(name, kind):
+    text = WRITERS[kind](CASES[name]())
+    assert text == golden(name, kind).read_text("utf-8")
+    if kind == "txt":
+        assert max(map(len, text.splitlines())) <= 100
+        assert "…" not in text
 
 
 if __name__ == "__main__":
-    for name, make in CASES.items():
-        golden(name).write_text(told(make()), "utf-8")
+    for name, kind in FILES:
+        golden(name, kind).write_text(WRITERS[kind](CASES[name]()), "utf-8")

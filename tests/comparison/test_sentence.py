@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,6 @@ from suffice.comparison.sentence import (
     longer,
     notes,
     sentence,
-    verdict_record,
 )
 from suffice.comparison.verdict import judge
 
@@ -64,12 +62,20 @@ def test_the_command_that_trains_longer_is_a_legal_one(command, longer_command):
     assert longer(results, 2) == longer_command
 
 
-def test_the_record_is_json_with_sentence_and_notes():
-    results = from_accuracies({"standard": SURE, "a": NEAR})
-    verdict = judge(results)
-    record = json.loads(json.dumps(verdict_record(verdict, results), allow_nan=False))
-    assert record["sentence"] == sentence(verdict, results)
-    assert record["notes"] == notes(verdict, results)
-    assert record["outcome"] == "suffices"
-    assert record["mechanisms"][0]["difference"]["n"] == 5
-    assert record["qualities"]["1"]["mean"] == pytest.approx(0.97, abs=1e-12)
+def test_what_is_undecided_at_equal_cost_is_named_before_what_clearly_fails():
+    """A window that is computed as a mask has the FLOPs of the baseline: it is not cheaper."""
+    wild = [0.995, 0.930, 0.990, 0.940, 0.980]
+    values = {"standard": SURE, "masked": wild, "dearer": wild, "cheap": [v - 0.1 for v in SURE]}
+
+    def said(flops):
+        results = from_accuracies(values, flops=dict(zip(values, flops, strict=True)))
+        verdict = judge(results)
+        assert (verdict.outcome, verdict.code) == ("baseline", 10)
+        return sentence(verdict, results)
+
+    text = said((1000, 1000, 2000, 800))
+    assert "masked (1 head)" in text
+    assert "would decide it" in text
+    assert "dearer" not in text
+    assert "cheap (1 head)" not in text
+    assert "the nearest, cheap (1 head)" in said((1000, 1001, 2000, 800))

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 72_186, 71_450
+MOST_LINES, MOST_TEST_LINES = 72_133, 71_484
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 172
@@ -25,9 +25,9 @@ MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
 MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1104,
-    "choose": 3004,
+    "choose": 3005,
     "cli": 4321,
-    "comparison": 10600,
+    "comparison": 10540,
     "convert": 5335,
     "data": 3544,
     "encoders": 1036,
@@ -51,7 +51,7 @@ LINES = {
     "testing": 984,
     "text": 2375,
     "train": 4188,
-    "utils": 2468,
+    "utils": 2474,
     "view": 1470,
 }
 """By package; `.` holds the modules beside the packages."""

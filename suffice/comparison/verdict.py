@@ -67,12 +67,15 @@ ORDER = "order"  # of results of another program, which tell no cost: as they we
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
+    """The price of one (mechanism, heads)."""
+
     by: str  # one of `COSTS`, or `ORDER`
     value: float
     order: tuple[float, int, str, int]  # sort key: value, parameters, name, heads
 
 
 def cost_of(results: Results, mechanism: str, num_heads: int, by: str) -> Cost:
+    """Return what one trained (mechanism, heads) costs."""
     cell = results.select(mechanism, num_heads)[0]
     if by == ORDER:
         place = results.pairs().index((mechanism, num_heads))

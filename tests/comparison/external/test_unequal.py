@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from itertools import combinations
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
 import suffice
@@ -237,7 +239,9 @@ def test_a_task_that_fails_decides_against_a_mean_that_suffices_and_is_named(tmp
     assert (judged.words, judged.code) == ({"new": "does not suffice"}, 10)
     assert judged.sentence.count("new does not suffice on") == 1
     assert "new does not suffice on loses by score." in judged.sentence
-    text = " ".join(note for results, _ in judged.judged for note in results.external.notes)
+    console = Console(file=StringIO(), width=100)
+    judged.print(console, whole=True)
+    text = " ".join(console.file.getvalue().split())
     assert "2 of 300 rows are not in all runs" in text
     assert "left out: extra" in text
 

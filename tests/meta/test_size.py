@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 72_133, 71_484
+MOST_LINES, MOST_TEST_LINES = 72_136, 71_488
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 172
@@ -27,7 +27,7 @@ LINES = {
     ".": 1104,
     "choose": 3005,
     "cli": 4321,
-    "comparison": 10540,
+    "comparison": 10543,
     "convert": 5335,
     "data": 3544,
     "encoders": 1036,

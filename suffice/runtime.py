@@ -135,9 +135,6 @@ def _is_port(port: object) -> bool:
     return all(isinstance(name, str) for name in names) and port["dtype"] in TYPES
 
 
-EXTRA = "export"
-
-
 class Stepper(Protocol):
     """An opened graph."""
 
@@ -177,7 +174,7 @@ class Session:
 
 def open_graph(path: Path) -> Any:
     """Return the session of ONNX Runtime that runs a graph on the CPU."""
-    with installed_for("running an ONNX export", EXTRA):
+    with installed_for("running an ONNX export", "export"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -200,8 +197,8 @@ class Tokenizer:
             raise ConfigError(
                 f"{folder} has no tokenizer, so no text can be read; call its graph with ids."
             )
-        with installed_for("reading text", EXTRA):
-            import tokenizers
+        import tokenizers
+
         path = folder / entry["file"]
         try:
             self._library = tokenizers.Tokenizer.from_file(str(path))

@@ -224,7 +224,6 @@ PANIC = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
 
 def test_a_tokenizer_that_panics_is_told(tmp_path):
     """A panic of the library in Rust is no Exception."""
-    pytest.importorskip("tokenizers")
     _inputs(tmp_path)
     export(tmp_path / "m", "hf", tmp_path / "e")
     path = tmp_path / "e" / "tokenizer.json"

@@ -27,7 +27,6 @@ WORDS = "once upon a time there was a little dog and a big dog who ran to the se
 @pytest.fixture(scope="session")
 def tokenizer():
     """Byte pairs of a few words, with ChatML's special tokens; whole texts decode as they were."""
-    pytest.importorskip("tokenizers")
     import json
 
     learned = json.loads(BPE.train([WORDS * 3], 280).description)

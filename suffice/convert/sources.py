@@ -25,9 +25,9 @@ from suffice.models.gguf import unpacked_bytes
 from suffice.models.packed import unpack
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
-from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
+from suffice.text import BPE, Tokenizer, llama, load_tokenizer
 from suffice.text.tokenizer import chat_template, read_object
-from suffice.text.words import alphabet_of
+from suffice.text.words import words_or_characters
 from suffice.utils import hub
 from suffice.utils.grammar import format_quantity
 from suffice.utils.machine import machine_facts
@@ -260,8 +260,8 @@ def _tokenizer_json(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
     if not path.exists() and not path.is_symlink():  # a broken link is not read as none
         return None
     text, description = read_object(path)
-    if alphabet := alphabet_of(description):
-        return Characters(alphabet)
+    if (known := words_or_characters(description)) is not None:
+        return known
     try:
         tokens = {id_: name for name, id_ in description["model"]["vocab"].items()}
         tokens |= {row["id"]: row["content"] for row in description.get("added_tokens") or ()}

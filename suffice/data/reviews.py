@@ -121,26 +121,21 @@ def last_words(
     length: int,
     rule: str = "ascii",
 ) -> Split:
+    """Return texts as rows of their last words, see `rows_of_words`, and their classes."""
+    inputs = rows_of_words(texts, vocabulary, length, rule)
+    return Split(inputs, torch.tensor(labels), inputs != PAD)
+
+
+def rows_of_words(texts: Sequence[str], vocabulary: Vocabulary, length: int, rule: str) -> Tensor:
     """Return texts as rows int64 [N, length] of their last ids, padded in front.
 
     A text is its words after a start token, which a text that fills the row loses.
     """
     ids = np.full((len(texts), length), PAD, dtype=np.int64)
     for row, text in enumerate(texts):
-        tokens = row_of_words(vocabulary.encode(words(text, rule)[-length:]), length)
+        tokens = [START, *vocabulary.encode(words(text, rule)[-length:])][-length:]
         ids[row, length - len(tokens) :] = tokens
-    inputs = torch.from_numpy(ids)
-    return Split(inputs, torch.tensor(labels), inputs != PAD)
-
-
-def row_of_words(ids: list[int], length: int) -> list[int]:
-    """Return the last ids of a text, after a start token where there is room for it.
-
-    Example:
-        >>> row_of_words([7, 8], 3), row_of_words([7, 8, 9], 3)
-        ([1, 7, 8], [7, 8, 9])
-    """
-    return [START, *ids][-length:]
+    return torch.from_numpy(ids)
 
 
 def rows_of_tokens(

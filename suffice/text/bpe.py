@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suffice.data.files import DataFile
 from suffice.data.files import read as read_data
 from suffice.errors import ConfigError, DataError
-from suffice.text import tokenizer as saved
 from suffice.text.documents import count_hint, decode_text, open_file, read_text
 from suffice.text.tokenizer import (
+    Tokenizer,
     build,
     check_ids,
     check_text,
     description_of,
-    library,
     library_errors,
     parse_object,
     read_object,
@@ -42,7 +40,7 @@ MIN_FREQUENCY = 2  # times a pair must occur
 BATCH_CHARACTERS = 1 << 20  # encoded at once, on all cores
 
 
-class BPE:
+class BPE(Tokenizer):
     """A byte-pair tokenizer, run by the tokenizers library.
 
     Args:
@@ -65,14 +63,11 @@ class BPE:
         end: str | None = None,
         name: object = "the description",
     ) -> None:
-        self._name = name
-        self._library = build(description, name)
-        self.description = description
-        self._config: dict[str, Any] = {"begin": begin, "end": end}
-        self.vocabulary_size: int = max(self._library.get_vocab().values(), default=-1) + 1
-        self.begin, self.end = self._id(begin), self._id(end)
+        self._name, self._library = name, build(description, name)
+        size = max(self._library.get_vocab().values(), default=-1) + 1
         facts = json.dumps([description, begin, end])
-        self.fingerprint: str = hashlib.sha256(facts.encode()).hexdigest()
+        super().__init__(description, size, facts, bos_token=begin, eos_token=end)
+        self.begin, self.end = self._id(begin), self._id(end)
 
     @property
     def special(self) -> dict[str, int]:
@@ -175,13 +170,10 @@ class BPE:
         token = self._library.id_to_token(start)
         marks = {"start": start, "token": token, "pad": start, "pad_token": token}
         described = rows_of(parse_object(self.description, self._name), length, **marks)
-        rows = BPE(json.dumps(described), **self._config, name=self._name)
-        rows._config |= row_options(length, token)
+        begin, end = (self._options[name] for name in ("bos_token", "eos_token"))
+        rows = BPE(json.dumps(described), begin=begin, end=end, name=self._name)
+        rows._options |= row_options(length, token)
         return rows
-
-    def save(self, folder: Path | str) -> None:
-        """Write tokenizer.json and tokenizer_config.json, which transformers reads too."""
-        saved.write(folder, self.description, **self._config)
 
 
 def learn(
@@ -196,7 +188,8 @@ def learn(
             f"vocabulary_size={vocabulary_size!r} is not legal; give an integer of {BYTES + 1} "
             f"(the bytes and {END}) to {MAX_VOCABULARY:,}."
         )
-    tokenizers = library()
+    import tokenizers
+
     byte_level = tokenizers.pre_tokenizers.ByteLevel
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = byte_level(add_prefix_space=False)

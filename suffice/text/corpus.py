@@ -36,7 +36,7 @@ from suffice.text.documents import (
     validation_texts,
 )
 from suffice.text.tokenizer import Tokenizer
-from suffice.text.words import Characters, Words, alphabet_of, words_in
+from suffice.text.words import Characters, words_or_characters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -236,11 +236,8 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
         [1, 3, 2, 0]
     """
     text, description, begin, end = tokenizer.read(folder)
-    characters = alphabet_of(description)
-    if characters is not None:
-        return Characters(characters)
-    if (saved := words_in(description)) is not None:
-        return Words(*saved)
+    if (known := words_or_characters(description)) is not None:
+        return known
     return BPE(text, begin=begin, end=end, name=Path(folder) / tokenizer.DESCRIPTION)
 
 

@@ -1,70 +1,73 @@
-"""The tokenizer protocol, tokenizer files, and incremental detokenization."""
+"""The class of tokenizers, their files, and incremental detokenization."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from suffice.data.files import atomically
-from suffice.errors import ConfigError, DataError, installed_for
+from suffice.errors import ConfigError, DataError
 from suffice.text.documents import read_text
 from suffice.utils.files import check_links, parse_json
 
 
-class Tokenizer(Protocol):
-    """Text to token ids and back; `Characters` and `BPE` are two.
+class Tokenizer:
+    """Text to token ids and back; `Words`, `Characters` and `BPE` are three.
 
     What a text contains never becomes a special token: the ids `begin` and `end` are put between
     documents by whoever joins them, and a text that spells their names is ordinary text.
-
     """
 
-    @property
-    def vocabulary_size(self) -> int:
-        """Ids are 0 .. vocabulary_size - 1."""
-        ...
+    begin: int | None = None  # id before each document
+    end: int | None = None  # id after each document
+    description: str  # content of a tokenizer.json, in the format of the tokenizers library
+    vocabulary_size: int  # ids are 0 .. vocabulary_size - 1
+    fingerprint: str  # the sha256 of all that decides an encoding; files of tokens keep it
 
-    @property
-    def begin(self) -> int | None:
-        """Id before each document, None where there is none."""
-        ...
-
-    @property
-    def end(self) -> int | None:
-        """Id after each document, None where there is none."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """The sha256 of all that decides an encoding; files of tokens keep it."""
-        ...
+    def __init__(
+        self, description: str, vocabulary_size: int, facts: str | None = None, **options: Any
+    ) -> None:
+        self.description, self.vocabulary_size, self._options = (
+            description,
+            vocabulary_size,
+            options,
+        )
+        self.fingerprint = hashlib.sha256((facts or description).encode()).hexdigest()
 
     @property
     def special(self) -> dict[str, int]:
         """The ids of special tokens by name; a chat template spells them."""
-        ...
+        return {}
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `begin` and `end`."""
-        ...
+        raise NotImplementedError
 
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yield the ids of each text in turn; several may be encoded at once."""
-        ...
+        return map(self.encode, texts)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of some ids."""
-        ...
+        """Return the text of some ids; ConfigError if one is not in the vocabulary."""
+        raise NotImplementedError
 
     def save(self, folder: Path | str) -> None:
-        """Write the files that `load_tokenizer(folder)` reads."""
-        ...
+        """Write tokenizer.json and tokenizer_config.json, for `load_tokenizer` and transformers."""
+        facts = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+        }
+        facts |= {"bos_token": None, "eos_token": None, **self._options}
+        contents = {DESCRIPTION: self.description, NAMES: json.dumps(facts, indent=2) + "\n"}
+        for name, content in contents.items():
+            with atomically(Path(folder) / name, advice=ADVICE) as temporary:
+                temporary.write_text(content, encoding="utf-8", newline="\n")
 
 
 def check_text(text: str) -> None:
@@ -128,19 +131,6 @@ NAMES = "tokenizer_config.json"  # which token begins a document and which ends 
 ADVICE = "give another folder"
 
 
-def write(
-    folder: Path | str, description: str, *, begin: str | None, end: str | None, **more: Any
-) -> None:
-    """Write a tokenizer's description, its two special tokens and more for transformers."""
-    folder = Path(folder)
-    facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    facts |= {"clean_up_tokenization_spaces": False, "bos_token": begin, "eos_token": end, **more}
-    with atomically(folder / DESCRIPTION, advice=ADVICE) as temporary:
-        temporary.write_text(description, encoding="utf-8", newline="\n")
-    with atomically(folder / NAMES, advice=ADVICE) as temporary:
-        temporary.write_text(json.dumps(facts, indent=2) + "\n", encoding="ascii", newline="\n")
-
-
 def read(folder: Path | str) -> tuple[str, dict[str, Any], str | None, str | None]:
     """Return the description of a tokenizer, as text and parsed, and its begin and end tokens."""
     folder = Path(folder)
@@ -177,20 +167,14 @@ def _name(facts: dict[str, Any], key: str, path: Path) -> str | None:
     return value
 
 
-def library() -> ModuleType:
-    """Return the module `tokenizers`, or raise ConfigError if it is not installed."""
-    with installed_for("a byte-pair tokenizer", "text", ", or use Characters"):
-        import tokenizers
-    return tokenizers
-
-
 def build(text: str, name: object) -> Any:
     """Return the byte-pair tokenizer that the content of a tokenizer.json describes.
 
     It encodes texts whole, whatever the description says of truncation and padding, and the names
     of special tokens in a text are ordinary text to it.
     """
-    tokenizers = library()
+    import tokenizers
+
     description = parse_object(text, name)
     _refuse(description, name)
     _refuse_bombs(description, name)

@@ -34,7 +34,6 @@ def saved(path, tokenizer=None, **facts):
 
 @pytest.fixture
 def words():
-    pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
     learned = BPE.train(TEXTS, 280)
     return BPE(learned.description, begin="<|endoftext|>", end="<|endoftext|>")
 

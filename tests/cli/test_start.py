@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 
 import suffice as library
@@ -26,7 +27,6 @@ from suffice.patterns import Full, Window
 from suffice.train.recipes.own_data import loadable
 
 transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
 
 DATA = os.environ.get("SUFFICE_DATA", "")  # the fixture of the program takes it away
 REVIEWS = Path(DATA, "text_classification/womens_clothing_reviews/reviews.jsonl.xz")

@@ -166,7 +166,6 @@ def test_a_folder_that_names_no_corpus_needs_a_text(tmp_path):
 
 
 def test_a_small_twin_says_so_wherever_it_is_shown(suffice, text):
-    pytest.importorskip("tokenizers")
     small = ("--recipe", "llama_1b_efficient", "--scale", "small")
     sizes = [*WORDS, "--set", "mlp_width=16", "--set", "evaluation_batches=1"]
     words = ("--data", text, "--tokenizer", "characters", "--quiet", *sizes)

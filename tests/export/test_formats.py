@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 
 import suffice
@@ -158,7 +159,6 @@ def test_models_of_whole_inputs(model, tmp_path):
 
 
 def test_a_graph_answers_texts_as_the_model(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
     words = Words(("<pad>", "<start>", "<unknown>", "good", "bad"), 8)
     folder.save(tmp_path / "run", classifier(length=8, vocabulary_size=5), words)
     export(tmp_path / "run", "onnx", tmp_path / "out")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+import tokenizers
 
 from suffice.errors import ConfigError, DataError
 from suffice.text import BPE, Characters, gpt2
 from suffice.text.ggml import BYTES, PRE_TOKENIZERS, PREFIX, read_vocabulary, vocabulary_entries
 from suffice.text.tokenizer import description_of
-
-tokenizers = pytest.importorskip("tokenizers")
 
 TEXTS = [
     "Hello world, hello low lower lowest; I'll, WE'VE 1234567 and 89.",

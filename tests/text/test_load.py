@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import suffice.text
-from suffice.data import TASKS
 from suffice.errors import ConfigError, DataError
 from suffice.text import BPE, Characters, Corpus, Documents, choose_tokenizer, load_tokenizer
 from suffice.text.tokenizer import DESCRIPTION, NAMES
@@ -119,19 +115,3 @@ def test_unknown_names_and_useless_options_are_refused():
     for name, size in (("bpe", None), ("characters", 300)):
         with pytest.raises(ConfigError, match=f"tokenizer '{name}' with vocabulary_size={size}"):
             choose_tokenizer(name, corpus("a", "b"), vocabulary_size=size)
-
-
-def test_all_but_byte_pairs_works_without_the_library(monkeypatch, tmp_path: Path):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    monkeypatch.setitem(TASKS, "text", TASKS["text"])
-    monkeypatch.setattr(suffice, "text", suffice.text)
-    for name in [name for name in sys.modules if name.startswith("suffice.text")]:
-        monkeypatch.delitem(sys.modules, name)
-    text = importlib.import_module("suffice.text")
-    (tmp_path / "a.txt").write_text("some letters")
-    corpus = text.corpus(tmp_path / "a.txt")
-    text.Characters.of([*corpus.train, *corpus.validation]).save(tmp_path)
-    tokenizer = text.load_tokenizer(tmp_path)
-    assert len(text.TokenFile.write(tmp_path / "t.bin", corpus.train, tokenizer)) == 10
-    with pytest.raises(ConfigError, match="tokenizers, which is not installed"):
-        text.BPE.train(corpus.train, 300)

@@ -17,19 +17,19 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 72_136, 71_488
+MOST_LINES, MOST_TEST_LINES = 72_044, 71_463
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 172
-MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
+MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 11
 MOST_DATA_BYTES = 108_524
 LINES = {
-    ".": 1104,
+    ".": 1101,
     "choose": 3005,
     "cli": 4321,
     "comparison": 10543,
     "convert": 5335,
-    "data": 3544,
+    "data": 3539,
     "encoders": 1036,
     "export": 1802,
     "generate": 1247,
@@ -49,7 +49,7 @@ LINES = {
     "runtime": 370,
     "spec": 925,
     "testing": 984,
-    "text": 2375,
+    "text": 2291,
     "train": 4188,
     "utils": 2474,
     "view": 1470,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,7 +73,8 @@ def bench(
     for _ in range(rounds):
         bandwidths.append(buffer.measure())
         runs.append(writer.write(ids, new))
-    p50, p90, p99 = percentiles(runs)
+    token_seconds = [seconds for run in runs for seconds in run.token_seconds]
+    p50, p90, p99 = np.percentile(token_seconds, (50, 90, 99)).tolist()
     unpacked = lm.config.build(lm.specs, device="meta")  # packed weights are not parameters
     measured = tuple(parts(lm, memory, ids, p50)) if generated.steps.startswith("native") else ()
     if any(part.share(statistics.median(bandwidths)) > 1.0 for part in measured):
@@ -100,15 +102,6 @@ def bench(
         steps=generated.steps,
         parts=measured,
     )
-
-
-def percentiles(runs: list[Rates]) -> tuple[float, float, float]:
-    """Return the 50th, 90th and 99th percentile of the seconds of a token."""
-    seconds = [second for run in runs for second in run.token_seconds]
-    if len(seconds) == 1:
-        return seconds[0], seconds[0], seconds[0]
-    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
-    return cuts[49], cuts[89], cuts[98]
 
 
 # Memory of the process.

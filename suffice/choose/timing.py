@@ -77,21 +77,19 @@ class Timings:
                 heat += [name] if self.clock() < self.end and self._enter(name) else []
             while len(heat) > len(standard) + 1 and self._rounds(heat) < MIN_ROUNDS:
                 heat.pop()
-            if heat == standard or self._rounds(heat) < MIN_ROUNDS:
+            rounds = self._rounds(heat)
+            if heat == standard or rounds < MIN_ROUNDS:
                 return
-            self._time(heat, standard, self._rounds(heat))
+            taken: dict[str, list[Sample]] = {name: [] for name in heat}
+            calls = {name: partial(self._take, name, taken[name]) for name in heat}
+            # calls time themselves, since reading and writing are timed apart: one is a sample
+            once = {"warmup": 0, "min_seconds_per_sample": 1e-9}
+            interleave(calls, rounds=rounds, clock=self.clock, **once)
+            for name in heat:
+                self.samples.setdefault(name, []).extend(taken[name][-rounds:])
+                for other in standard:
+                    self.baseline.setdefault(name, []).extend(taken[other][-rounds:])
             rest = rest or self._fastest()
-
-    def _time(self, heat: list[str], standard: list[str], rounds: int) -> None:
-        taken: dict[str, list[Sample]] = {name: [] for name in heat}
-        calls = {name: partial(self._take, name, taken[name]) for name in heat}
-        # calls time themselves, since reading and writing are timed apart: one call is a sample
-        once = {"warmup": 0, "min_seconds_per_sample": 1e-9}
-        interleave(calls, rounds=rounds, clock=self.clock, **once)
-        for name in heat:
-            self.samples.setdefault(name, []).extend(taken[name][-rounds:])
-            for other in standard:
-                self.baseline.setdefault(name, []).extend(taken[other][-rounds:])
 
     def _take(self, name: str, samples: list[Sample]) -> None:
         before = self.clock()

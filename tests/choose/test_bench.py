@@ -11,7 +11,6 @@ from suffice.choose.bench import (
     Writer,
     bench,
     parts,
-    percentiles,
     reset_peak,
     resident,
 )
@@ -192,14 +191,14 @@ def test_each_timed_step_is_after_the_whole_text():
     assert step.state.length == 9
 
 
-def test_percentiles_are_over_all_rounds():
-    once = rates_of(1, [0.0, *accumulate(range(101))])
-    p50, p90, p99 = percentiles([once])
-    assert (p50, p90) == (50.5, pytest.approx(90.1))
-    assert p99 == pytest.approx(99.01)
-    slow = rates_of(1, [0.0, 0.0, 7.0])
-    assert percentiles([slow]) == (7.0, 7.0, 7.0)
-    assert percentiles([once, *[slow] * 50])[0] < p50
+def test_percentiles_are_over_the_tokens_of_all_rounds(monkeypatch):
+    texts = iter([[9.0], [1.0] * 10, [3.0] * 10])  # seconds of tokens; the first text warms up
+    monkeypatch.setattr(
+        Writer, "write", lambda *_: rates_of(8, [0.0, *accumulate([1.0, *next(texts)])])
+    )
+    told = bench(tiny.llama(), Dynamic(), prompt=8, new=4, rounds=2)
+    assert (told.latency_p50, told.latency_p90, told.latency_p99) == (2.0, 3.0, 3.0)
+    assert told.decode == pytest.approx((1 + 1 / 3) / 2)
 
 
 def test_generate_is_timed():

@@ -185,11 +185,3 @@ def test_the_comparison_that_is_offered_changes_the_advice(suffice, brief, world
     assert strict["winner"] == "standard"
     other = json.loads(suffice("advise", *SMALL, "--json", "--results", "run").stdout)
     assert any("--results run is not evidence for this request" in n for n in other["notes"])
-
-
-def test_the_commands_compare(suffice, world, known):
-    known.append(evidence("suffices", mechanism="efficient", task="image"))
-    asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "efficient", "--quiet")
-    (compare,) = lines_of(suffice("advise", *asked))
-    assert compare[1:] == ["--recipe", "digits_vit", "--mechanisms", "standard,efficient"]
-    assert world.taken

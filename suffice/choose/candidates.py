@@ -187,14 +187,13 @@ def resized(config: Sizes, length: int) -> Sizes:
     """Return the sizes for inputs of a length; raises `ConfigError` if an image is not square."""
     if not isinstance(config, ViTConfig):
         return replace(config, length=length)
-    patches = length - len(config.tokens)
-    side = isqrt(max(patches, 0))
-    if side * side != patches or not side:
-        extra, named = length - patches, "".join(f" and a {token}" for token in config.tokens)
-        near = ", ".join(str(n * n + extra) for n in (max(side, 1), max(side, 1) + 1))
+    extra = len(config.tokens)
+    side = isqrt(max(length - extra, 1))
+    if side * side + extra != length:
+        named = "".join(f" and a {token.replace('_', ' ')}" for token in config.tokens)
+        near = f"{side**2 + extra}, {(side + 1) ** 2 + extra}"
         raise ConfigError(
-            f"length={length}: an image has a square of patches{named.replace('_', ' ')}; "
-            f"give such as {near}."
+            f"length={length}: an image has a square of patches{named}; give such as {near}."
         )
     return replace(config, image_size=config.patch_size * side)
 
@@ -226,7 +225,6 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Name of the composition."""
         return self.composition.name
 
     @property
@@ -277,11 +275,13 @@ def _combinations(base: Base) -> Iterator[Composition]:
     heads, alternates = base.num_heads, base.task != "translate"
     parts = {heads // part for part in (2, 4) if heads % part == 0} | {1}
     kv_heads = (None, *sorted(parts - {heads}, reverse=True))
+    sizes = {max(base.length // part, MIN_WINDOW) for part in (4, 16)}
+    windows = sorted((size for size in sizes if size < base.length), reverse=True)
     for mechanism in PROJECTIONS:
         for kv in kv_heads:
             plain = Composition(mechanism=mechanism, kv=kv)
             yield plain
-            for window in _windows(base.length):
+            for window in windows:
                 windowed = replace(plain, window=window)
                 yield windowed
                 yield replace(windowed, sinks=SINKS)
@@ -290,11 +290,6 @@ def _combinations(base: Base) -> Iterator[Composition]:
     if alternates and base.depth >= SOFTMAX_EVERY:
         for kv in kv_heads:
             yield Composition(mechanism="linear", softmax=SOFTMAX_EVERY, kv=kv)
-
-
-def _windows(length: int) -> list[int]:
-    sizes = {max(length // part, MIN_WINDOW) for part in (4, 16)}
-    return sorted((size for size in sizes if size < length), reverse=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,7 +303,6 @@ class Needs:
 
     @property
     def total(self) -> int:
-        """Weights, state and activations, bytes."""
         return self.weights + self.state + self.activations
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ from suffice.train.language import Batch, gradient_checkpointing, summed_loss
 
 CASES = [
     ("nanogpt_char_cpu", None, TrainingRun(length=64, batch=6, bits=32)),
-    ("nanogpt_char_cpu", "efficient", TrainingRun(length=64, batch=5, bits=32, accumulate=2)),
+    ("nanogpt_char_cpu", "efficient", TrainingRun(length=64, batch=2, bits=32, accumulate=2)),
     ("nanogpt_char_cpu", "efficient", TrainingRun(length=200, batch=12, checkpointing=True)),
     ("llama_15m", "gqa", TrainingRun(length=200, batch=3)),
     ("llama_15m", None, TrainingRun(length=100, batch=3, bits=32, checkpointing=True, gpus=4)),

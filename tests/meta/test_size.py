@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 72_044, 71_463
+MOST_LINES, MOST_TEST_LINES = 72_029, 71_454
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 172
@@ -25,7 +25,7 @@ MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 11
 MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1101,
-    "choose": 3005,
+    "choose": 2990,
     "cli": 4321,
     "comparison": 10543,
     "convert": 5335,

@@ -4,63 +4,46 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from suffice.comparison.metrics import LARGEST
-from suffice.comparison.results import Cell, Results
+from suffice.comparison.results import Results
 from suffice.comparison.scores import MIN_SEEDS
 from suffice.utils.records import encode
 from suffice.utils.statistics import Summary, summarise
 
 FORWARDS = 3  # a training step costs about three forwards
+MEASURES = ("epochs", "seconds", "flops", "joules")
+Costs = dict[int, float | None]  # by seed; None: does not reach the loss, or is not known
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """The cost to reach a loss, seed by seed; None where a seed does not reach it."""
-
-    epochs: tuple[float | None, ...]  # fractions of epochs count
-    # CPU seconds of training, see `Cell.cost_seconds`; validation left out
-    seconds: tuple[float | None, ...]
-    flops: tuple[float | None, ...]  # FLOPs of the attention layers
-    # energy of the processor; None where the machine does not report it
-    joules: tuple[float | None, ...]
-
-
-def effort_of(results: Results, mechanism: str, num_heads: int) -> Effort:
-    """Return what a mechanism costs to reach the validation loss of the baseline.
+def costs_to_loss(results: Results, mechanism: str, num_heads: int) -> dict[str, Costs]:
+    """Return the epochs, CPU seconds, FLOPs and joules to the validation loss of the baseline.
 
     That is the loss of the baseline's scored weights with the same heads and seed, or its
-    median over seeds where the baseline lacks the seed.
+    median over seeds where the baseline lacks the seed. Epochs may be fractions, FLOPs are those
+    of attention layers, and validation is left out of the seconds (`Cell.cost_seconds`).
     """
-    cells = results.select(mechanism, num_heads)
     targets = {
         cell.seed: cell.epochs[cell.best_epoch - 1]["validation_loss"]
         for cell in results.select(results.baseline, num_heads)
         if cell.epochs
     }
     usual = statistics.median(targets.values()) if targets else math.nan
-    epochs = [
-        epochs_to(
-            [epoch["validation_loss"] for epoch in cell.epochs], targets.get(cell.seed, usual)
-        )
-        for cell in cells
-    ]
     samples = 0 if results.data is None else results.data.rows.get("train", 0)
-    return Effort(
-        epochs=tuple(epochs),
-        seconds=tuple(_of_epochs(c, e, c.cost_seconds) for c, e in zip(cells, epochs, strict=True)),
-        flops=tuple(
-            None if e is None or not samples else FORWARDS * c.flops * samples * e
-            for c, e in zip(cells, epochs, strict=True)
-        ),
-        joules=tuple(_of_epochs(c, e, c.joules) for c, e in zip(cells, epochs, strict=True)),
-    )
-
-
-MEASURES = ("epochs", "seconds", "flops", "joules")
+    costs: dict[str, Costs] = {measure: {} for measure in MEASURES}
+    for cell in results.select(mechanism, num_heads):
+        losses = [epoch["validation_loss"] for epoch in cell.epochs]
+        epochs = epochs_to(losses, targets.get(cell.seed, usual))
+        costs["epochs"][cell.seed] = epochs
+        flops = None if epochs is None else FORWARDS * cell.flops * samples * epochs
+        costs["flops"][cell.seed] = flops or None
+        for measure, whole in (("seconds", cell.cost_seconds), ("joules", cell.joules)):
+            known = epochs is not None and whole is not None
+            costs[measure][cell.seed] = whole * epochs / len(losses) if known else None
+    return costs
 
 
 def geometric(values: Sequence[float]) -> Summary:
@@ -82,11 +65,12 @@ def geometric(values: Sequence[float]) -> Summary:
     return replace(logarithms, mean=math.exp(logarithms.mean), low=low, high=high)
 
 
-def mean_cost(values: Sequence[float | None]) -> Summary | None:
+def mean_cost(costs: Iterable[float | None]) -> Summary | None:
     """Return the mean over the seeds that reach the loss; None where none does or none is known.
 
     There is an interval from 3 seeds on, if all reach it: those that do are not a fair sample.
     """
+    values = list(costs)
     known = [value for value in values if value]
     if not known:
         return None
@@ -97,48 +81,30 @@ def mean_cost(values: Sequence[float | None]) -> Summary | None:
 def ratio_to(
     costs: Mapping[int, float | None], baseline: Mapping[int, float | None]
 ) -> Summary | None:
-    """Return the geometric mean over shared seeds of what one costs as a share of the other.
+    """Return the geometric mean over shared seeds of one cost as a share of the other.
 
     Returns:
         The ratio with its 95% interval, whose sd is that of the logarithm; None without a seed that
         reaches the loss under both, no interval unless all shared seeds do and there are 3.
-
-    Example:
-        >>> ratio_to({0: 1.0, 1: 1.0}, {0: 2.0, 1: 2.0}).mean
-        0.5
     """
-    shared = [seed for seed in costs if seed in baseline]
-    pairs = [(costs[seed], baseline[seed]) for seed in shared]
-    ratios = [a / b for a, b in pairs if a and b]
-    if not ratios:
-        return None
-    summary = geometric(ratios)
-    return replace(summary, low=None, high=None) if len(ratios) < len(shared) else summary
-
-
-def effort_ratio(results: Results, mechanism: str, num_heads: int, measure: str) -> Summary | None:
-    """Return what a mechanism costs to the baseline's loss as a share of what the baseline does."""
-
-    def by_seed(name: str) -> dict[int, float | None]:
-        values = getattr(effort_of(results, name, num_heads), measure)
-        seeds = [cell.seed for cell in results.select(name, num_heads)]
-        return dict(zip(seeds, values, strict=True))
-
-    return ratio_to(by_seed(mechanism), by_seed(results.baseline))
+    shared = [(costs[seed], baseline[seed]) for seed in costs if seed in baseline]
+    return mean_cost(a / b if a and b else None for a, b in shared)
 
 
 def effort_record(results: Results) -> list[dict[str, Any]]:
+    """Return the costs to the baseline's loss, and their ratios to its own, for JSON."""
     records = []
     for mechanism, heads in results.pairs():
         if not all(cell.epochs for cell in results.select(mechanism, heads)):
             continue
-        effort = effort_of(results, mechanism, heads)
-        reached = sum(value is not None for value in effort.epochs)
+        costs = costs_to_loss(results, mechanism, heads)
+        base = costs_to_loss(results, results.baseline, heads)
+        reached = sum(value is not None for value in costs["epochs"].values())
         record: dict[str, Any] = {"mechanism": mechanism, "num_heads": heads, "reached": reached}
-        record["seeds"] = len(effort.epochs)
+        record["seeds"] = len(costs["epochs"])
         for measure in MEASURES:
-            summary = mean_cost(getattr(effort, measure))
-            ratio = effort_ratio(results, mechanism, heads, measure)
+            summary = mean_cost(costs[measure].values())
+            ratio = ratio_to(costs[measure], base[measure])
             record[measure] = None if summary is None else asdict(summary)
             record[f"{measure}_ratio"] = None if ratio is None else asdict(ratio)
         records.append(record)
@@ -163,14 +129,7 @@ def epochs_to(losses: Sequence[float], target: float) -> float | None:
     return None
 
 
-def _of_epochs(cell: Cell, epochs: float | None, whole: float | None) -> float | None:
-    if epochs is None or whole is None:
-        return None
-    return whole * epochs / len(cell.epochs)
-
-
 def energy_note(results: Results) -> str:
-    """Return where the energy comes from, or that it is not known."""
     if any(cell.joules is not None for cell in results.cells):
         return "Energy: of the processor packages (RAPL), other programs included."
     return "Energy: not available (no readable RAPL counter)."

@@ -8,8 +8,7 @@ import pytest
 
 from suffice.comparison import judge, verdict_record
 from suffice.comparison.cost_to_target import (
-    effort_of,
-    effort_ratio,
+    costs_to_loss,
     effort_record,
     epochs_to,
     mean_cost,
@@ -40,11 +39,16 @@ def compared(fast, *, seeds=3):
     return make_results(cells)
 
 
+def effort_ratio(results, measure):
+    ours, base = (costs_to_loss(results, name, 4)[measure] for name in ("efficient", "standard"))
+    return ratio_to(ours, base)
+
+
 EARLY = [(4, 1, 1, 1), (4, 2, 1, 1), (4, 1, 1, 1)]  # at loss 1 after 2, 3 and 2 of 4 epochs
 
 
 def test_the_ratio_is_the_geometric_mean_over_seeds_with_its_interval():
-    ratio = effort_ratio(compared(EARLY), "efficient", 4, "seconds")
+    ratio = effort_ratio(compared(EARLY), "seconds")
     each = [math.log(n * 1.0 / 8.0) for n in (2, 3, 2)]
     mean = sum(each) / 3
     assert ratio.mean == pytest.approx(math.exp(mean))
@@ -55,7 +59,7 @@ def test_the_ratio_is_the_geometric_mean_over_seeds_with_its_interval():
 
 def test_seeds_that_do_not_reach_the_loss_leave_no_interval():
     results = compared([*EARLY[:2], (4, 3, 2, 1.5)])
-    ratio = effort_ratio(results, "efficient", 4, "epochs")
+    ratio = effort_ratio(results, "epochs")
     assert (ratio.n, ratio.low) == (2, None)
     assert mean_cost([2.0, 3.0, None]).low is None
     assert mean_cost([None, None]) is None
@@ -85,15 +89,16 @@ def test_costs_of_a_training_with_several_seeds_and_heads():
         cells.append(replace(cell, epochs=epochs((5, 3, 1), 1.0), joules=30.0 + seed))
     cells = [replace(cell, best_epoch=2) for cell in cells]
     results = replace(make_results(cells), data=Survey(rows={"train": 100, "test": 7}, counts={}))
-    effort = effort_of(results, "efficient", 4)
-    assert effort.epochs == (3.0, 2.5, 2.5)  # to 1, 2 and the median 2
-    assert effort.seconds == (3.0, 2.5, 2.5)
-    assert effort.flops == tuple(3 * 10 * 100 * n for n in effort.epochs)
-    assert effort.joules == pytest.approx((30.0, 31 * 2.5 / 3, 37 * 2.5 / 3))
-    assert effort_of(results, "standard", 1).epochs == (2.0,)
-    ratio = effort_ratio(results, "efficient", 4, "epochs")
+    costs = {name: list(c.values()) for name, c in costs_to_loss(results, "efficient", 4).items()}
+    assert costs["epochs"] == [3.0, 2.5, 2.5]  # to 1, 2 and the median 2
+    assert costs["seconds"] == [3.0, 2.5, 2.5]
+    assert costs["flops"] == [3 * 10 * 100 * n for n in costs["epochs"]]
+    assert costs["joules"] == pytest.approx([30.0, 31 * 2.5 / 3, 37 * 2.5 / 3])
+    assert costs_to_loss(results, "standard", 1)["epochs"] == {0: 2.0}
+    ratio = effort_ratio(results, "epochs")
     assert (ratio.n, ratio.mean) == (2, pytest.approx(math.sqrt(3.0 / 2 * 2.5 / 2)))
-    assert effort_of(make_results(cells), "efficient", 4).flops == (None,) * 3
+    unknown = costs_to_loss(make_results(cells), "efficient", 4)["flops"]
+    assert unknown == dict.fromkeys((0, 1, 7))
 
 
 def test_when_a_loss_is_reached():

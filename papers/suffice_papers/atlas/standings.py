@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from suffice.comparison.cost_to_target import effort_of
+from suffice.comparison.cost_to_target import costs_to_loss
 from suffice.comparison.evaluation import state_bytes
 from suffice.comparison.recall import RECALL, UNSOLVED, Solved, is_open, recalls
 from suffice.comparison.results import Results
@@ -123,7 +123,8 @@ def standings_of(results: Results) -> list[Standing]:
     rows = {}
     for mechanism in trained:
         specs = chosen.specs(mechanism, HEADS)
-        seconds = sorted(s or math.inf for s in effort_of(results, mechanism, HEADS).seconds)
+        costs = costs_to_loss(results, mechanism, HEADS)["seconds"]
+        seconds = sorted(cost or math.inf for cost in costs.values())
         middle = seconds[len(seconds) // 2]
         rows[mechanism] = Standing(
             task=NAMES[table_of(results)],

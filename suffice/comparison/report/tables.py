@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from suffice.comparison.answers import BAG, Answers
-from suffice.comparison.cost_to_target import effort_of, effort_ratio, energy_note, mean_cost
+from suffice.comparison.cost_to_target import costs_to_loss, energy_note, mean_cost, ratio_to
 from suffice.comparison.disagreements import answers_by_pair, gaps
 from suffice.comparison.metrics import METRICS, calibration_error, confusion
 from suffice.comparison.report.sheet import Column, Line, Sheet, sheet_of
@@ -414,7 +414,8 @@ class Tables:
         """Return the cost of training down to the baseline's loss; quality at equal epochs."""
         results, metric = self.results, self.verdict.metric
         pairs = [pair for pair in self.pairs if all(cell.epochs for cell in self.cells[pair])]
-        efforts = {pair: effort_of(results, *pair) for pair in pairs}
+        bases = [(results.baseline, heads) for heads in {heads for _, heads in pairs}]
+        costs = {pair: costs_to_loss(results, *pair) for pair in {*pairs, *bases}}
 
         def equal_epochs(pair: Pair) -> str:
             comparison = self.verdict.find(*pair)
@@ -423,7 +424,7 @@ class Tables:
             return with_interval(comparison.difference, metric.difference)
 
         def epochs(pair: Pair) -> str:
-            values = efforts[pair].epochs
+            values = costs[pair]["epochs"].values()
             summary = mean_cost(values)
             if summary is None:
                 return "not reached"
@@ -434,12 +435,12 @@ class Tables:
             """Return a column of the baseline's mean, and of others' ratios to it."""
 
             def cell(pair: Pair) -> str:
+                own, base = costs[pair][measure], costs[results.baseline, pair[1]][measure]
                 if pair[0] == results.baseline:
-                    return or_dash(lambda s: write(s.mean))(
-                        mean_cost(getattr(efforts[pair], measure))
-                    )
-                found = effort_ratio(results, *pair, measure)
-                return "-" if found is None else with_interval(found, "{:.2f}".format, "x")
+                    return or_dash(lambda s: write(s.mean))(mean_cost(own.values()))
+                return or_dash(lambda s: with_interval(s, "{:.2f}".format, "x"))(
+                    ratio_to(own, base)
+                )
 
             return Column(title=title, cell=cell)
 

@@ -178,21 +178,20 @@ def print_screen(
     head = _wrapped(said, "bold", console)
     room = math.inf if whole else MOST_LINES - len(head) - 1
     room -= len(ends) + bool(ends) + sum(len(line) // (console.width + 1) for line in ends)
+    where = "in the report" if ends else "with --tables"
     least = 2 + sum(len(_wrapped(f"- {point}", DIM, console)) for point in points[:1])
     shown = replace(sheet, title="", caption="")
     while len(shown.lines) > LEAST_ROWS and _height(shown, console) > room - least:
-        left_out = len(sheet.lines) - len(shown.lines) + 1
-        caption = f"and {left_out} more in the report"
+        caption = f"and {len(sheet.lines) - len(shown.lines) + 1} more {where}"
         shown = replace(shown, lines=shown.lines[:-1], caption=caption)
     room -= _height(shown, console) + 2
-    below, told = list[Text](), 0
+    below, printed = list[Text](), 0
     for point in points if whole else points[:MOST_NOTES]:
         lines = _wrapped(f"- {point}", DIM, console)
         if len(below) + len(lines) <= room:
-            below, told = below + lines, told + 1
-    if told < len(points):
-        where = "in the report" if ends else "with --tables"
-        below.append(Text(f"- more notes {where}: {len(points) - told}", DIM))
+            below, printed = below + lines, printed + 1
+    if printed < len(points):
+        below.append(Text(f"- more notes {where}: {len(points) - printed}", DIM))
     for part in (head, [rich_table(shown, lines=None)], below, [Text(line) for line in ends]):
         if part and part is not head:
             console.print()

@@ -50,12 +50,7 @@ def count_heads(num_heads: int) -> str:
 
 
 def label(mechanism: str, num_heads: int) -> str:
-    """Name one (mechanism, heads); results of another program have no heads.
-
-    Example:
-        >>> label("efficient", 1), label("mine", 0)
-        ('efficient (1 head)', 'mine')
-    """
+    """Name one (mechanism, heads); results of another program have no heads."""
     return f"{mechanism} ({count_heads(num_heads)})" if num_heads else mechanism
 
 
@@ -64,12 +59,7 @@ def _name(comparison: Comparison) -> str:
 
 
 def several(names: Sequence[str]) -> str:
-    """Write names; of many the first, and the number of the others.
-
-    Example:
-        >>> several(["a", "b"]), several([*"abcdefg"])
-        ('a, b', 'a, b, c and 4 more')
-    """
+    """Write names; of many the first, and the number of the others: "a, b, c and 4 more"."""
     if len(names) <= MOST_NAMES:
         return ", ".join(names)
     return f"{', '.join(names[:3])} and {len(names) - 3:,} more"
@@ -141,12 +131,7 @@ def decision(comparison: Comparison) -> str:
 
 
 def learned(seeds: int, failed: tuple[int, ...]) -> str:
-    """Write in how many seeds a mechanism learned.
-
-    Example:
-        >>> learned(5, (2,)), learned(1, ())
-        ('learned in 4 of 5 seeds (not in 2)', 'learned in 1 of 1 seed')
-    """
+    """Write in how many seeds a mechanism learned: "learned in 4 of 5 seeds (not in 2)"."""
     but = f" (not in {', '.join(map(str, failed))})" if failed else ""
     return f"learned in {seeds - len(failed)} of {_seeds(seeds)}{but}"
 

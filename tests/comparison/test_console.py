@@ -277,6 +277,8 @@ def test_the_last_screen_has_24_lines_of_80_columns(accuracies, tmp_path):
     flops = {name: 1000 - place for place, name in enumerate(accuracies)}
     results = from_accuracies(accuracies, flops=flops, majority=0.1)
     verdict = judge(results)
+    for line in screen(results):
+        assert "in the report" not in line, "there is none without a folder"
     lines = screen(results, folder=tmp_path)
     assert len(lines) <= 24
     assert max(map(len, lines[:-1])) <= 80

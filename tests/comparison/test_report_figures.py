@@ -14,7 +14,6 @@ from PIL import Image
 from suffice.comparison.report.plots import (
     FIGURES,
     average,
-    difference_plot,
     draw_figures,
     learning_curves,
     save_figures,
@@ -241,14 +240,9 @@ def test_any_name_is_drawn_as_it_is(name):
 def test_the_values_of_learning_nothing_stand_below_the_axes():
     accuracies = {"standard": [0.9, 0.91, 0.92], "b": [0.89, 0.9, 0.91]}
     results = from_accuracies(accuracies, majority=0.875, chance=0.5)
-    verdict = judge(results)
-    wanted = "learning nothing: most frequent class {}, blind guess {}"
-    for figure, values in (
-        (tradeoff(results, verdict), ("87.5", "50")),
-        (difference_plot(results, verdict), ("-3.5", "-41")),
-    ):
-        below = " ".join(figure.axes[0].get_xlabel().splitlines())
-        assert below.endswith(wanted.format(*values))
+    below = tradeoff(results, judge(results)).axes[0].get_xlabel().split("\n", 1)[1]
+    wanted = "learning nothing: most frequent class 87.5, blind guess 50"
+    assert below.split() == wanted.split()
 
 
 def test_no_label_is_struck_by_a_bar():

@@ -140,7 +140,6 @@ def _stretch(axes: Axes) -> None:
     axes.set_ylabel(f"{axes.get_ylabel()} (log scale)")
 
 
-LINE = 48  # characters of a line below a figure of one column
 WIDTH = panels_width(1)  # inches of a figure of one column: read on a telephone, too
 
 
@@ -155,13 +154,7 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
     )
     styles = line_styles(name for name, _ in results.pairs())
     metric, heads = verdict.metric, {c.num_heads for c in shown}
-    floors = {
-        (name if len(heads) == 1 else f"{name} ({count_heads(number)})"): value - base.mean
-        for number, base in verdict.qualities.items()
-        for name, value in quality_floors(results, verdict).items()
-    }
-    below = _learning_nothing({name: metric.scale * gap for name, gap in floors.items()})
-    height = 1.4 + 0.4 * max(1, len(shown)) + 0.17 * len(below)
+    height = 1.4 + 0.4 * max(1, len(shown))
     with style():
         figure, ((axes,),) = blank(1, 1, width=WIDTH, height=height)
         for place, comparison in enumerate(shown):
@@ -184,16 +177,9 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
             f"{metric.title}:",
             f"difference to {verdict.baseline}" + (f", {metric.unit}" if metric.unit else ""),
             f"(right is better; dashed: margin, -{metric.margin(verdict.margin)})",
-            *below,
         )
         axes.set_xlabel("\n".join(lines))
     return figure
-
-
-def _learning_nothing(floors: dict[str, float]) -> list[str]:
-    """Return the lines below an axis that hold the values of models that learned nothing."""
-    values = ", ".join(f"{name} {value:.3g}" for name, value in floors.items())
-    return wrap(f"learning nothing: {values}", LINE) if floors else []
 
 
 def _interval(
@@ -314,6 +300,9 @@ def points(results: Results, verdict: Verdict) -> list[Point]:
     return drawn
 
 
+LINE = 48  # characters of a line below a panel
+
+
 def tradeoff(results: Results, verdict: Verdict) -> Figure:
     """Draw the verdict's metric over cost, one column per number of heads.
 
@@ -328,7 +317,8 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
         by_heads.setdefault(point.num_heads, []).append(replace(point, cost=point.cost / unit))
     styles = line_styles(name for name, _ in results.pairs())
     floors = quality_floors(results, verdict)
-    below = _learning_nothing({name: verdict.metric.drawn(v) for name, v in floors.items()})
+    values = ", ".join(f"{name} {verdict.metric.drawn(v):.3g}" for name, v in floors.items())
+    below = wrap(f"learning nothing: {values}", LINE) if floors else []
     with style():
         width, height = panels_width(len(by_heads)), 4.0 + 0.17 * len(below)
         figure, axes = blank(1, len(by_heads), width=width, height=height, sharey="all")

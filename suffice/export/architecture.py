@@ -51,7 +51,11 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
         if architecture.entries is None or not isinstance(model, architecture.model):
             continue
         try:
-            entries = _entries_of(model, architecture)
+            entries = {
+                "model_type": architecture.model_type,
+                "architectures": [architecture.class_name],
+                **architecture.entries(model),
+            }
             misfits[architecture.class_name] = _misfits(model, specs, architecture, entries)
         except ConfigError as error:
             misfits[architecture.class_name] = {"sizes": str(error)}
@@ -69,11 +73,6 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
 UNCOMPARED = ("dropout", "head_dropout", "start", "length")
 """Fields of a config that change no logit of a text that both read."""
 ELSEWHERE = "export it to onnx, which holds plain softmax attention of any encoder and pattern"
-
-
-def _entries_of(model: nn.Module, architecture: Architecture) -> dict[str, Any]:
-    named = {"model_type": architecture.model_type, "architectures": [architecture.class_name]}
-    return named | architecture.entries(model)
 
 
 def _misfits(

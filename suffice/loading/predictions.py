@@ -61,8 +61,9 @@ class PredictionRequest:
             raise ConfigError("give files, - for standard input, or --text; one of the three.")
         if self.batch is not None and not 1 <= self.batch <= MAX_BATCH_SIZE:
             raise ConfigError(f"--batch {self.batch}: give 1 to {MAX_BATCH_SIZE:,} rows.")
-        if self.out is not None and not _is_table(self.out):
-            raise ConfigError(f"--out {self.out}: name a file that ends in .csv or .jsonl.")
+        out = self.out
+        if out and (out.suffix in OPENERS or kind_of_file(out) not in ("separated", "json")):
+            raise ConfigError(f"--out {out}: name a file that ends in .csv or .jsonl.")
 
     @property
     def size(self) -> int:
@@ -77,10 +78,6 @@ class PredictionRequest:
         return any(kind_of_file(name) == "json" for name in self.names) or (
             STREAM in self.names and self.form == "jsonl"
         )
-
-
-def _is_table(out: Path) -> bool:
-    return out.suffix not in OPENERS and kind_of_file(out) in ("separated", "json")
 
 
 def answer(model: Loaded, request: PredictionRequest, *, as_json: bool = False) -> None:

@@ -70,7 +70,8 @@ def chunked(data: Sequence, state: Tensor) -> tuple[Tensor, Tensor]:
     length = data.q.shape[2]
     if not length:
         return data.v, state
-    factors, (q, k, v, beta) = _cut(data, chunk_of(length, by_features=_by_features(data)))
+    by_features = data.log_decay is not None and data.log_decay.shape[-1] > 1
+    factors, (q, k, v, beta) = _cut(data, chunk_of(length, by_features=by_features))
     weights = factors.weigh(q, k)
     reading, adding = _times(q, factors.entering), _times(k, factors.leaving)
     if beta is None:
@@ -102,10 +103,6 @@ def _summed(
         state = _times(state, _at(passing, n)) + added[:, :, n]
     outs = outs + reading @ torch.stack(states, dim=2)
     return outs.flatten(2, 3)[:, :, :length], state
-
-
-def _by_features(data: Sequence) -> bool:
-    return data.log_decay is not None and data.log_decay.shape[-1] > 1
 
 
 class _Factors(NamedTuple):

@@ -420,7 +420,9 @@ def conform(
             "self-attention; give a spec without d_source."
         )
     case = Case(spec=spec, length=min(length, spec.max_length or length))
-    tests = {name: _check_of(name) for name in checks}
+    for name in checks:
+        check_known("check", name, CHECKS)
+    tests = {name: CHECKS[name] for name in checks}
     tested = f"{len(tests)} of {len(CHECKS)} promises tested."
     if formula is not None:
         _check_formula(formula, spec)
@@ -436,11 +438,6 @@ def conform(
     if formula is None:
         return f"{tested} They hold for a wrong formula, too: give formula= to test it."
     return f"It is the formula: outputs and gradients agree in float64. {tested}"
-
-
-def _check_of(name: str) -> Callable[[Case], None]:
-    check_known("check", name, CHECKS)
-    return CHECKS[name]
 
 
 def _check_formula(formula: Formula, spec: AttentionSpec) -> None:

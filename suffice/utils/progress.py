@@ -62,10 +62,14 @@ class Display:
         self._start = clock()
         self._interval = 10.0
         if console.is_terminal:
+            from rich.live import Live
+
             self._interval = 0.25
             self.rich = _overall_bar(console)
             self.rich.add_task("", total=cells, left="")
-            self.live = _live(console, self._drawing)
+            self.live = Live(
+                get_renderable=self._drawing, console=console, auto_refresh=False, transient=True
+            )
         self._next_drawing = self._start + self._interval
 
     def cell(self, description: str) -> None:
@@ -264,12 +268,6 @@ def _overall_bar(console: Console) -> RichProgress:
         rich.TextColumn("{task.fields[left]}", markup=False),
     ]
     return _rich_progress(console, *columns, auto_refresh=False, transient=True)
-
-
-def _live(console: Console, drawing: Callable[[], RenderableType]) -> Live:
-    from rich.live import Live
-
-    return Live(get_renderable=drawing, console=console, auto_refresh=False, transient=True)
 
 
 def _rich_progress(console: Console, *columns: Any, **options: bool) -> RichProgress:

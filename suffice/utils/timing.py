@@ -6,7 +6,7 @@ import gc
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -153,11 +153,7 @@ def peak_bytes(function: Callable[[], object], *, device: str = "cpu") -> int:
     with _silent_profiler(), profile(profile_memory=True, use_kineto=False) as recording:
         function()
     events = [e for e in recording.kineto_results.events() if e.name() == "[memory]"]
-    return _peak(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))
-
-
-def _peak(changes: Iterable[int]) -> int:
-    """Return the highest running sum, at least 0."""
+    changes = (e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))
     return max(accumulate(changes, initial=0))
 
 

@@ -56,7 +56,9 @@ class Limit:
         return self.value * source if self.relative else self.value
 
     def __str__(self) -> str:
-        return f"{self.name}<={_format_bound(self.name, self.value, relative=self.relative)}"
+        if self.relative:
+            return f"{self.name}<={100 * self.value:.4g}%"
+        return f"{self.name}<={format_quantity(self.value, UNITS[self.name])}"
 
 
 def budget_of(text: str) -> tuple[Limit, ...]:
@@ -74,11 +76,6 @@ def budget_of(text: str) -> tuple[Limit, ...]:
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"budget {text!r:.80} bounds {repeated[0]} twice; give one bound of it.")
     return tuple(limits)
-
-
-def _format_bound(name: str, value: float, *, relative: bool) -> str:
-    """Return a value as a budget writes it: 0.25 of the latency is "25%"."""
-    return f"{100 * value:.4g}%" if relative else format_quantity(value, UNITS[name])
 
 
 def _limit(word: str, text: str) -> Limit:

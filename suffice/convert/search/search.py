@@ -117,7 +117,9 @@ def search(
     lm = _checked_copy(model, minutes)
     length = length or texts.scoring[0].shape[1]
     options = library(lm, length, words)
-    table = CostTable(options=list(options.values()), length=length, others=_other_parameters(lm))
+    attention = sum(parameters(block.attention.spec) for block in lm.blocks)
+    others = sum(one.numel() for one in lm.parameters()) - attention
+    table = CostTable(options=list(options.values()), length=length, others=others)
     table.choose([limit for limit in limits if table.knows(limit.name)])
     folder = WorkFolder(work)
     settings = {
@@ -492,11 +494,6 @@ def _allocated_bytes(lm: LM, length: int, backend: str) -> int:
     state = state_for(lm, backend)
     prefill(lm, state, length)
     return state.nbytes
-
-
-def _other_parameters(lm: LM) -> int:
-    total = sum(one.numel() for one in lm.parameters())
-    return total - sum(parameters(block.attention.spec) for block in lm.blocks)
 
 
 def rows_for(

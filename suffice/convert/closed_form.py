@@ -36,7 +36,7 @@ def fitted(
     step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec, moments: Moments
 ) -> Maps:
     """Return the maps after one change with the least error, before the output map is refitted."""
-    _check_mixing(step, spec)
+    check_unmixed(step, spec)
     if not has_closed_form(step.name, spec):
         raise ConfigError(
             f"{step}: {type(spec.norm).__name__} acts between keys and queries, so no map of the "
@@ -66,7 +66,7 @@ def naive(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> 
     """Return the maps that are usually taken after one change, without calibration."""
     if step.name == "window":
         return maps
-    _check_mixing(step, spec)
+    check_unmixed(step, spec)
     if step.name == "latent":
         return truncated(maps, after.head_width)
     maps = _nested(maps, after.kv_heads)
@@ -81,7 +81,8 @@ def _nested(maps: Maps, kv_heads: int) -> Maps:
     return maps if nested else maps.with_heads(len(maps.q))
 
 
-def _check_mixing(step: Step, spec: AttentionSpec) -> None:
+def check_unmixed(step: Step, spec: AttentionSpec) -> None:
+    """Raise ConfigError for a layer with a mixing, for which no change has a closed form."""
     if "mixing" in spec.beyond_pairs:
         raise ConfigError(
             f"{step}: the layer mixes its values by {spec.mixing!r}, for which there is no closed "

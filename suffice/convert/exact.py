@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.convert.calibration import attention_layers
-from suffice.convert.closed_form import column_maps, columns_of
+from suffice.convert.closed_form import check_unmixed, column_maps, columns_of
 from suffice.convert.maps import Maps, build, read
 from suffice.convert.target import LEARNED, Step, Steps, spec_after
 from suffice.errors import ConfigError
@@ -90,11 +90,7 @@ def _sharing(
             f"{step}: {type(model).__name__} does not call its layers one after another with what "
             "they share; convert a language model, a Classifier or a ViT."
         )
-    if "mixing" in layer.spec.beyond_pairs:
-        raise ConfigError(
-            f"{step}: the layer mixes its values by {layer.spec.mixing!r}, for which there is no "
-            "closed form; keep it."
-        )
+    check_unmixed(step, layer.spec)
     read(layer)  # refuses what has no maps of keys and values
     if first == number:
         kept = (Step(name="keep"),) if alone else steps

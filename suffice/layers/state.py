@@ -159,17 +159,7 @@ class Entries(NamedTuple):
 
 
 class LayerState:
-    """The KV cache, or the sums of features, of one attention layer.
-
-    Made by `Attention.state`; a call with `state=` reads it and adds to it.
-
-    Args:
-        spec: composition of the layer.
-        memory: KV-cache policy; kernels of features take `Dynamic()` alone.
-
-    Raises:
-        ConfigError: if the layer cannot stream, or not with this memory.
-    """
+    """The KV cache, or the sums of features, of one attention layer, made by `Attention.state`."""
 
     def __init__(self, spec: AttentionSpec, memory: Memory) -> None:
         check_memory(spec, memory)
@@ -224,13 +214,7 @@ class LayerState:
         return () if self.store is None else self.store.latest(self.length)
 
     def step(self, x: Tensor, valid: Tensor | None) -> Step:
-        """Return the inputs of a call with new tokens x [B, T, M].
-
-        Raises:
-            ShapeError: for another number of rows, or more positions than the mixing maps, or
-                the position knows.
-            ConfigError: for more positions than the memory holds, or padding it would count.
-        """
+        """Return the inputs of a call with new tokens x [B, T, M], checked."""
         at = self.begin(x, valid)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)

@@ -29,10 +29,6 @@ def recording(model: PreTrainedModel, record: Record) -> Iterator[None]:
     """Record the weights of each attention that the model computes inside the block.
 
     They are those that the model's own eager function multiplies its values with.
-
-    Raises:
-        ConfigError: if the model is watched already, or does not use the attention interface; by
-            the call itself, if it drops weights out.
     """
     before = implementations(model.config)
     if before[""] == NAME or not model._can_set_attn_implementation():

@@ -66,7 +66,6 @@ def parse_term(text: str, forms: Sequence[str], *, kind: str, where: str = "") -
 
 
 def split_list(text: str, separator: str = ",") -> tuple[str, ...]:
-    """Split a list at its separators; empty items are left out."""
     return tuple(item.strip() for item in text.split(separator) if item.strip())
 
 

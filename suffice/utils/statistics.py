@@ -127,12 +127,7 @@ def upper_rate(events: int, trials: int, level: float = 0.95) -> float:
 
 
 def sound_seeds(events: int, trials: int, rate: float) -> int:
-    """Return how many further trials without an event bring the upper bound down to a rate.
-
-    Example:
-        >>> sound_seeds(0, 5, 0.2), sound_seeds(1, 5, 0.2)
-        (9, 17)
-    """
+    """Return how many further trials without an event bring the upper bound down to a rate."""
     return next(more for more in count() if upper_rate(events, trials + more) <= rate)
 
 

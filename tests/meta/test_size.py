@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_963, 71_455
+MOST_LINES, MOST_TEST_LINES = 71_912, 71_455
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 172
@@ -28,19 +28,19 @@ LINES = {
     "choose": 2990,
     "cli": 4321,
     "comparison": 10477,
-    "convert": 5335,
+    "convert": 5326,
     "data": 3539,
     "encoders": 1036,
-    "export": 1802,
+    "export": 1801,
     "generate": 1247,
     "hf": 2593,
     "kernels": 1078,
-    "layers": 3300,
-    "loading": 757,
+    "layers": 3280,
+    "loading": 754,
     "memory": 1156,
     "mixing": 1048,
     "models": 7433,
-    "ops": 6285,
+    "ops": 6282,
     "papers": 5078,
     "patterns": 1481,
     "positions": 728,
@@ -48,10 +48,10 @@ LINES = {
     "quantise": 532,
     "runtime": 370,
     "spec": 925,
-    "testing": 984,
+    "testing": 981,
     "text": 2291,
     "train": 4188,
-    "utils": 2474,
+    "utils": 2462,
     "view": 1470,
 }
 """By package; `.` holds the modules beside the packages."""

@@ -23,32 +23,22 @@ def found(monkeypatch, places):
     monkeypatch.setattr(shutil, "which", places.get)
 
 
-def test_the_bare_name_serves_where_the_shell_finds_it(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/opt/env/bin/suffice", "compare"])
-    found(monkeypatch, {"suffice": "/opt/env/bin/suffice"})
-    assert _program() == ["suffice"]
-
-
-@pytest.mark.parametrize("places", [{}, {"suffice": "/usr/bin/suffice"}])
-def test_else_the_path_that_was_given_is_named(monkeypatch, places):
-    monkeypatch.setattr(sys, "argv", [".venv/bin/suffice", "compare"])
-    found(monkeypatch, places)
-    assert _program() == [".venv/bin/suffice"]
-
-
-def test_a_relative_path_and_the_shell_may_mean_the_same_file(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("started", "places", "wanted"),
+    [
+        ("/opt/env/bin/suffice", {"suffice": "/opt/env/bin/suffice"}, ["suffice"]),
+        ("bin/suffice", {"suffice": "{cwd}/bin/suffice"}, ["suffice"]),
+        (".venv/bin/suffice", {}, [".venv/bin/suffice"]),
+        (".venv/bin/suffice", {"suffice": "/usr/bin/suffice"}, [".venv/bin/suffice"]),
+        ("/any/__main__.py", {"python": sys.executable}, ["python", "-m", "suffice"]),
+        ("/any/__main__.py", {"python": "/usr/bin/python"}, [sys.executable, "-m", "suffice"]),
+    ],
+)
+def test_a_program_is_named_as_the_shell_finds_it(monkeypatch, tmp_path, started, places, wanted):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["bin/suffice", "compare"])
-    found(monkeypatch, {"suffice": str(tmp_path / "bin" / "suffice")})
-    assert _program() == ["suffice"]
-
-
-def test_the_module_is_started_as_a_module(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/any/suffice/__main__.py", "compare"])
-    found(monkeypatch, {"python": sys.executable})
-    assert _program() == ["python", "-m", "suffice"]
-    found(monkeypatch, {"python": "/usr/bin/python"})
-    assert _program() == [sys.executable, "-m", "suffice"]
+    monkeypatch.setattr(sys, "argv", [started, "compare"])
+    found(monkeypatch, {name: place.format(cwd=tmp_path) for name, place in places.items()})
+    assert _program() == wanted
 
 
 def test_torchrun_starts_as_many_processes_again(monkeypatch):

@@ -113,13 +113,3 @@ def test_a_model_made_of_it_is_healed(suffice, packed):
     result = suffice("heal", "mqa", *words, "--quiet")
     assert result.exit_code == 0, result.stderr
     assert "model: mqa-healed" in result.stdout
-
-
-@pytest.mark.parametrize("content", [b"", b"GGUF", b"nothing of the kind", bytes(64)])
-@pytest.mark.parametrize("verb", ["generate", "evaluate", "bench", "quantise", "export"])
-def test_a_damaged_file_is_refused_in_words(suffice, tmp_path, verb, content):
-    (tmp_path / "m.gguf").write_bytes(content)
-    more = {"generate": ("--prompt", "to"), "export": ("--format", "hf")}.get(verb, ())
-    result = suffice(verb, "m.gguf", *more)
-    assert result.exit_code == 2
-    assert "m.gguf" in result.message

@@ -95,12 +95,6 @@ def test_dropout_is_where_the_config_says():
     assert drops == {"dropout": 0.1, "head.2": 0.1}
 
 
-def test_each_block_may_have_its_own_attention():
-    specs = [preset("gqa", 8, 4), preset("super_attention", 8, 2, length=9)]
-    model = SMALL.build(specs)
-    assert [block.attention.spec for block in model.blocks] == specs
-
-
 # padding
 
 
@@ -154,9 +148,6 @@ def test_reads_padding_treats_it_as_text():
     assert not torch.equal(model(rows), build(SMALL)(rows, valid=valid))
 
 
-# sizes of the papers
-
-
 # what is refused
 
 
@@ -173,9 +164,3 @@ def test_other_shapes_are_refused():
         model(texts(), valid=torch.ones(3, 6, dtype=torch.bool))
     with pytest.raises(MaskError, match="valid has dtype torch.int64"):
         model(texts(), valid=torch.ones(3, 7, dtype=torch.long))
-
-
-def test_an_ignored_mask_is_still_checked():
-    model = build(replace(SMALL, reads_padding=True))
-    with pytest.raises(MaskError, match="valid has dtype"):
-        model(texts(), valid=torch.ones(3, 7))

@@ -84,45 +84,6 @@ def test_layers_that_share_are_in_the_same_graphs(memory):
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "memory"),
-    [
-        pytest.param("super_attention", Dynamic(), marks=SLOW),
-        ("mistral", Rolling(LENGTH)),
-    ],
-)
-@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=SLOW)])
-def test_memories_that_grow_and_roll(mechanism, memory, backend):
-    lm, tokens = build(mechanism, "sinusoidal"), ids()
-    fast, counter = compiled(lm, backend)
-    close(streamed(fast, tokens, lm.state(memory)), lm(tokens))
-    assert counter.frame_count <= 3
-
-
-@pytest.mark.parametrize("positions", some(set(), ["learned", "none"]))
-def test_a_grown_cache_needs_no_new_graph(positions):
-    lm, tokens = build("standard", positions, length=96), ids(length=96)
-    fast, counter = compiled(lm)
-    close(streamed(fast, tokens, lm.state()), lm(tokens))
-    graphs = counter.frame_count
-    assert graphs <= 4
-    close(streamed(fast, tokens[:, :40], lm.state()), lm(tokens[:, :40]))
-    assert counter.frame_count == graphs
-
-
-@pytest.mark.parametrize(
-    "mechanism", some(set(), ["standard", "linear", "performer", "super_attention"])
-)
-def test_many_lengths_and_two_batches_need_few_graphs(mechanism):
-    lm = build(mechanism)
-    fast, counter = compiled(lm)
-    for batch, lengths in ((1, (5, 8, 11)), (4, (9,))):
-        for length in lengths:
-            tokens = ids(batch, length + 2)
-            close(streamed(fast, tokens, lm.state(), prompt=length), lm(tokens))
-        assert counter.frame_count <= (5 if batch == 1 else 7)
-
-
-@pytest.mark.parametrize(
     "mechanism",
     some({"standard"}, ["standard", "super_attention", "linear", "mistral"]),
 )
@@ -134,31 +95,6 @@ def test_padded_prompts(mechanism):
     got = streamed(fast, tokens, lm.state(), valid=valid)
     close(got[:, PROMPT - 1 :], want[:, PROMPT - 1 :])
     assert counter.frame_count <= 3
-
-
-@pytest.mark.slow
-def test_a_padded_prompt_in_a_rolling_memory():
-    """Padding is checked outside of the graph; the tokens that follow have none."""
-    lm, tokens = build("mistral"), ids(3, 14)
-    valid = padded(3, PROMPT, "left", seed=2)
-    fast, counter = compiled(lm)
-    states = [lm.state(Rolling(LENGTH)) for _ in range(2)]
-    for state in states:
-        lm(tokens[:, :PROMPT], valid=valid, state=state)
-    for token in tokens[:, PROMPT:].split(1, dim=1):
-        close(fast(token, state=states[0]), lm(token, state=states[1]))
-    assert counter.frame_count <= 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["standard", "super_attention"])
-def test_a_token_beyond_the_learned_length_raises(mechanism):
-    lm, tokens = build(mechanism), ids(length=LENGTH)
-    fast, _ = compiled(lm)
-    state = lm.state()
-    streamed(fast, tokens, state, prompt=LENGTH - 3)
-    with pytest.raises(IndexError):
-        fast(tokens[:, :1], state=state)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 
 import pytest
@@ -132,39 +131,6 @@ def test_scales_that_are_not_finite_are_refused(saved, odd):
         CheckpointError, match=r"blocks.1.mlp.up.scales in model.safetensors holds NaN"
     ):
         folder.load(saved)
-
-
-def test_other_shapes_dtypes_and_names_are_refused(saved):
-    path, pick = saved / "model.safetensors", random.Random(0)
-    good = load_file(path)
-    names = [n for n in good if n.endswith(("codes", "scales"))]
-    for _ in range(30):
-        tensors, name = dict(good), pick.choice(names)
-        how = pick.randrange(4)
-        if how == 0:
-            axis = pick.randrange(3)
-            tensors[name] = good[name].narrow(axis, 0, good[name].shape[axis] - 1).contiguous()
-        elif how == 1:
-            tensors[name] = good[name].to(torch.int16)
-        elif how == 2:
-            tensors[f"{name}.more"] = tensors.pop(name)
-        else:
-            tensors[name] = good[name].flatten()
-        save_file(tensors, path)
-        with pytest.raises(CheckpointError, match="does not fit|holds weights of"):
-            folder.load(saved)
-
-
-def test_random_codes_give_finite_outputs(saved):
-    path = saved / "model.safetensors"
-    tensors = load_file(path)
-    for name, tensor in tensors.items():
-        if name.endswith("codes"):
-            tensor.random_(256)
-    save_file(tensors, path)
-    lm, _, _ = folder.load(saved)
-    with torch.no_grad():
-        assert lm(torch.randint(8, (2, 16))).isfinite().all()
 
 
 def test_a_module_of_another_kind_is_refused():

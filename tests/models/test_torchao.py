@@ -193,18 +193,6 @@ def test_loading_without_torchao_reports_why(tmp_path, on_cuda, absent):
         with_torchao(lm)
 
 
-def test_reports_of_other_models(on_cuda):
-    assert packed_models.packed_products(object(), "cpu") == ""
-    assert packed_models.packed_products(packed(16), "cpu").endswith(
-        "half precision is not a scheme of torchao"
-    )
-    assert packed_models.packed_products(packed(8), "cpu").endswith("with_torchao` was not called")
-    assert packed_models.packed_products(packed(8), "meta") == ""
-    plain = LMConfig(**SIZES).build(preset("standard", 64, 4, causal=True))
-    packed_models.use_torchao_by_default(plain, "cpu")
-    assert packed_models.packed_products(plain, "cpu") == ""
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @torch.no_grad()

@@ -131,15 +131,6 @@ def test_the_source_is_read_once():
     assert_close(model.decode(target[:, :2], encoded), model(source, target)[:, :2])
 
 
-def test_each_block_may_have_its_own_attention():
-    one, causal, other = specs_of("efficient")
-    cross = [preset("standard", D, 4), other]
-    model = replace(SMALL, encoder_depth=1).build([one], [causal, specs_of("gqa")[1]], cross)
-    assert [b.cross.spec for b in model.decoder] == model.cross_specs == cross
-    assert [b.attention.spec for b in model.decoder] == model.decoder_specs
-    assert [b.attention.spec for b in model.encoder] == model.encoder_specs == [one]
-
-
 # no look-ahead, padding, batches
 
 

@@ -8,7 +8,7 @@ import torch
 from suffice import preset
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.layers import sinusoidal
-from suffice.models import ViT, ViTConfig
+from suffice.models import ViTConfig
 from suffice.presets import needs_length
 from suffice.testing import assert_close, bits, drawn, normal
 
@@ -77,13 +77,6 @@ def test_dropout_is_where_the_config_says():
         for place in ("dropout", "mlp.inner_dropout", "mlp.dropout"):
             assert drops.pop(f"{block}{place}") == 0.1
     assert drops == {"head_dropout": 0.3, "head.2": 0.3, "head.5": 0.3}
-
-
-def test_each_block_may_have_its_own_attention():
-    specs = [preset("efficient", 8, 2), preset("super_attention", 8, 4, length=9)]
-    model = ViT(SMALL, specs)
-    assert [block.attention.spec for block in model.blocks] == specs
-    assert model(torch.zeros(1, 2, 6, 6)).shape == (1, 3)
 
 
 # padding

@@ -230,13 +230,6 @@ def test_adapters_need_peft(tokens, monkeypatch):
         heal(student("mqa"), teacher(), tokens, healing=healing(lora=True))
 
 
-def test_a_healed_model_can_be_healed_again(tokens):
-    made = heal(student("efficient"), teacher(), tokens, healing=healing(steps=8))
-    report = heal(made.model, teacher(), tokens, healing=healing(steps=8)).report
-    assert report.converted.after == pytest.approx(made.report.healed.after, abs=1e-6)
-    assert report.layers == ("blocks.0.attention", "blocks.1.attention")
-
-
 def test_pairs_that_cannot_be_healed_are_refused(tokens, monkeypatch):
     with pytest.raises(ConfigError, match="rows of 16"):
         heal(teacher(), teacher(), tokens, healing=healing())

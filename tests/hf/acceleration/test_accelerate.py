@@ -135,31 +135,6 @@ def test_adapters_train_as_on_stock():
     assert_close(got / want.abs().max(), want / want.abs().max(), **CLOSE)
 
 
-def test_trainer_has_the_losses_of_stock(tmp_path):
-    rows = [{"input_ids": row, "labels": row} for row in tokens(rows=8, length=24)]
-    losses = []
-    for wanted in (False, True):
-        made = model("qwen3_5")
-        if wanted:
-            accelerate(made)
-        settings = transformers.TrainingArguments(
-            output_dir=tmp_path,
-            max_steps=4,
-            per_device_train_batch_size=4,
-            logging_steps=1,
-            learning_rate=1e-3,
-            use_cpu=True,
-            disable_tqdm=True,
-            save_strategy="no",
-        )
-        trainer = transformers.Trainer(made, settings, train_dataset=rows)
-        trainer.train()
-        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
-    want, got = map(torch.tensor, losses)
-    assert len(want) == 4
-    assert_close(got, want, **CLOSE)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", ACT2FN)
 def test_a_gated_mlp_keeps_its_activation_at_gates_of_any_size(name):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from shlex import quote
@@ -31,24 +29,18 @@ from suffice.cli.options import (
 )
 from suffice.cli.terminal import (
     PLAIN,
-    WRONG,
-    Stopped,
     format_interval,
     print_json,
     print_next,
     print_text,
     resumable,
 )
-from suffice.errors import ConfigError, DataError, ShapeError, check_known
-from suffice.utils.files import RunFolder, changed_settings
+from suffice.errors import check_known
 
 if TYPE_CHECKING:
     from suffice.convert.certificate import LossChange
     from suffice.convert.heal import Healing, HealingReport
-    from suffice.convert.sources import Source
 
-SETTINGS, TOKENS = "healing_run.json", "tokens"
-STAGES = ("regression", "distillation", "control")
 OPTIONS = {"minutes": "--minutes", "steps": "--steps", "lora": "--lora"}
 
 
@@ -131,6 +123,13 @@ def heal(
     from suffice.convert.folder import source_of
     from suffice.convert.heal import Texts, save
     from suffice.convert.heal import heal as heal_model
+    from suffice.convert.heal.run import (
+        TOKENS,
+        check_sources,
+        claim,
+        run_folder,
+        unclaimed_if_refused,
+    )
     from suffice.convert.heal.text import split_corpus
     from suffice.text import corpus
     from suffice.utils.progress import show
@@ -145,11 +144,11 @@ def heal(
     healing, console = choices.healing, Console(stderr=True)
     student = open_unpacked(choices.checkpoint)
     teacher = open_unpacked(choices.teacher, choices.tokenizer)
-    _check_models(choices, student, teacher)
+    check_sources(choices.checkpoint, student, choices.teacher, teacher)
     facts = student.facts | teacher.facts
     text = corpus_name(choices.data, facts, option="--data", model=choices.checkpoint)
     with run_folder(out).locked():
-        claim(out, choices, resume=resume)
+        claim(out, asdict(choices), resume=resume)
         with (
             resumable(out),
             unclaimed_if_refused(out),
@@ -210,63 +209,3 @@ def _print(report: HealingReport, out: Path) -> None:
 
 def _interval(change: LossChange) -> str:
     return format_interval(change.change, change.low, change.high, "+.4f")
-
-
-def run_folder(out: Path) -> RunFolder:
-    """Return the folder of a healing and its settings."""
-    from suffice.models.folder import CONFIG, WEIGHTS
-
-    return RunFolder(out, SETTINGS, "healing", results=(CONFIG, WEIGHTS, "healing.json"))
-
-
-def claim(out: Path, choices: HealOptions, *, resume: bool) -> None:
-    """Write the options into the folder of a healing, or check that they are the same."""
-    run = run_folder(out)
-    settings = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in asdict(choices).items()
-    }
-    if resume and (changes := changed_settings(run.read(), settings)):
-        raise ConfigError(
-            f"the healing in {out} had other options: {', '.join(changes)}; resume it with the "
-            "same, or give another --out."
-        )
-    run.claim(settings, resume=resume)
-
-
-@contextlib.contextmanager
-def unclaimed_if_refused(out: Path) -> Iterator[None]:
-    """Remove the claim of a healing that is refused before a stage has left anything to resume."""
-    try:
-        yield
-    except (ConfigError, DataError, ShapeError) as error:
-        if any((out / f"{stage}.safetensors").exists() for stage in STAGES):
-            raise
-        for path in (out / SETTINGS, *(out / TOKENS).glob("*.bin*")):
-            path.unlink(missing_ok=True)
-        for folder in (out / TOKENS, out):
-            with contextlib.suppress(OSError):  # other files there stay
-                folder.rmdir()
-        raise Stopped(f"error: {error}", code=WRONG) from error
-
-
-def _check_models(choices: HealOptions, student: Source, teacher: Source) -> None:
-    from suffice.models import LM
-
-    for path, source in ((choices.checkpoint, student), (choices.teacher, teacher)):
-        if not isinstance(source.model, LM):
-            raise ConfigError(
-                f"{path} is a {source.kind} model, and only language models can be healed; train "
-                "it further with `suffice compare`, or with suffice.train.fit and your own batches."
-            )
-    if student.kind != "suffice":
-        raise ConfigError(
-            f"{choices.checkpoint} is a {student.kind} model; give the folder that `suffice "
-            "convert` wrote of it, and this one as --teacher."
-        )
-    tokenizer = teacher.tokenizer
-    if tokenizer is not None and tokenizer.fingerprint != student.tokenizer.fingerprint:
-        raise ConfigError(
-            f"the tokenizers of {choices.checkpoint} and {choices.teacher} differ; give the model "
-            "that it was converted from."
-        )

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.cli.heal import HealOptions, claim, unclaimed_if_refused
-from suffice.cli.terminal import Stopped
+from suffice.convert.heal.run import claim, unclaimed_if_refused
 from suffice.errors import ConfigError, DataError
 from suffice.models import checkpoint, folder
 from suffice.text import Characters
@@ -147,7 +146,7 @@ OPTIONS |= {"steps": 3, "settings": {}, "seed": 0, "device": "cpu"}
 
 
 def test_a_healing_is_resumed_with_the_same_options(tmp_path):
-    options = HealOptions(checkpoint=Path("cheap"), **OPTIONS)
+    options = {"checkpoint": Path("cheap"), **OPTIONS}
     with pytest.raises(DataError, match="cannot read .*healing_run.json"):
         claim(tmp_path, options, resume=True)
     claim(tmp_path / "out", options, resume=False)
@@ -155,11 +154,7 @@ def test_a_healing_is_resumed_with_the_same_options(tmp_path):
     with pytest.raises(ConfigError, match="out already holds a healing"):
         claim(tmp_path / "out", options, resume=False)
     with pytest.raises(ConfigError, match="steps was 3 and is 4"):
-        claim(
-            tmp_path / "out",
-            HealOptions(checkpoint=Path("cheap"), **OPTIONS | {"steps": 4}),
-            resume=True,
-        )
+        claim(tmp_path / "out", options | {"steps": 4}, resume=True)
     for content in ("{", "[]", "{}"):
         (tmp_path / "out" / "healing_run.json").write_text(content)
         with pytest.raises((ConfigError, DataError), match="out"):
@@ -170,10 +165,10 @@ def test_a_healing_is_resumed_with_the_same_options(tmp_path):
 
 
 def test_a_claim_stays_where_there_is_something_to_resume(tmp_path):
-    options = HealOptions(checkpoint=Path("cheap"), **OPTIONS)
+    options = {"checkpoint": Path("cheap"), **OPTIONS}
     claim(tmp_path, options, resume=False)
     (tmp_path / "mine.txt").write_text("")
-    with pytest.raises(Stopped, match="error: no"), unclaimed_if_refused(tmp_path):
+    with pytest.raises(DataError, match="no"), unclaimed_if_refused(tmp_path):
         raise DataError("no")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     claim(tmp_path, options, resume=False)

@@ -17,18 +17,18 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_912, 71_455
+MOST_LINES, MOST_TEST_LINES = 71_925, 71_257
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
-MOST_FILES, MOST_OPTIONS = 304, 172
+MOST_FILES, MOST_OPTIONS = 305, 172
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 11
 MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1101,
     "choose": 2990,
-    "cli": 4321,
+    "cli": 4260,
     "comparison": 10477,
-    "convert": 5326,
+    "convert": 5400,
     "data": 3539,
     "encoders": 1036,
     "export": 1801,

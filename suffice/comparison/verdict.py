@@ -242,15 +242,13 @@ def judge_together(
         _suffices(c.estimate, draft)
         for draft in drafts
         for c in draft.compared
-        if _is_tested(c) and c.cheaper
+        if _testable(c) and c.cheaper and c.sufficiency != UNLEARNED
     ]
     corrected = step_down(suffices, alpha)
     for draft in drafts:
         margin = draft.verdict.margin
         draft.compared = [
             _decided(c, margin, corrected if c.cheaper else alpha, draft.looks)
-            if _is_tested(c)
-            else _untested(c)
             for c in draft.compared
         ]
     _claim(drafts)
@@ -380,22 +378,16 @@ def _testable(comparison: Comparison) -> bool:
     return found is not None and (found.seeds >= MIN_SEEDS or comparison.of_rows_alone)
 
 
-def _is_tested(comparison: Comparison) -> bool:
-    return _testable(comparison) and comparison.sufficiency != UNLEARNED
-
-
-def _untested(comparison: Comparison) -> Comparison:
-    if comparison.sufficiency == UNLEARNED:
-        return comparison
-    seeds = len(comparison.pairing.seeds)
-    finite = comparison.difference is not None and math.isfinite(comparison.difference.mean)
-    return replace(comparison, more_seeds=MIN_SEEDS - seeds if seeds and finite else None)
-
-
 def _decided(
     comparison: Comparison, margin: float, over_looks: float, looks: tuple[int, ...]
 ) -> Comparison:
     found = comparison.estimate
+    if comparison.sufficiency == UNLEARNED:
+        return comparison
+    if not _testable(comparison):
+        seeds = len(comparison.pairing.seeds)
+        finite = comparison.difference is not None and math.isfinite(comparison.difference.mean)
+        return replace(comparison, more_seeds=MIN_SEEDS - seeds if seeds and finite else None)
     alpha = level_over_looks(found, over_looks, looks)
     sufficiency = decide(found, margin, alpha)
     half = float(found.half_width(alpha))

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_925, 71_257
+MOST_LINES, MOST_TEST_LINES = 71_917, 71_257
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 305, 172
@@ -27,7 +27,7 @@ LINES = {
     ".": 1101,
     "choose": 2990,
     "cli": 4260,
-    "comparison": 10477,
+    "comparison": 10469,
     "convert": 5400,
     "data": 3539,
     "encoders": 1036,

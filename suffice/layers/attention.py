@@ -309,21 +309,19 @@ class Attention(nn.Module):
         return self.recurrence(q, k, v, x, rows, before, op=plan(call, self.impl))
 
     def _planned(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> tuple[AttentionCall, Op]:
-        """Return the description of an attention product and its op.
-
-        Layers of a step share it. The state keeps the call of a token that the kernel for few
-        queries reads: that choice holds for any number of keys.
-        """
+        """Return the description of an attention product and its op."""
 
         def planned() -> tuple[AttentionCall, Op]:
             call = self.call(q, k, v, view)
-            return call, plan(call, self.impl)
+            return call, plan(call, self.impl)  # the third cache: of the process, by call
 
         if view.step is None:
             return planned()
         key = view.kind, self.impl, view.masks.plain, view.pairwise, q.dtype, k.shape[1], v.shape[3]
         if q.shape[2] != 1 or not q.is_cpu or torch.is_grad_enabled() or is_transformed():
+            # of a step: shared by layers of one kind, and gone with the step's positions
             return view.step.once(key, planned, q.shape[2], k.shape[2])
+        # of the state: the kernel for few queries suits a token at any number of keys
         if key in view.plans:
             return view.plans[key].grown(k.shape[2]), DECODE
         call, op = planned()

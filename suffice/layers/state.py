@@ -484,7 +484,7 @@ class LayerState:
         return kept and "past" not in self.spec.beyond_pairs
 
     def join(self, rows: list[tuple[LayerState, int]], entries: list[Entries]) -> None:
-        """Read rows of other states with their real tokens, padded on the left, when empty."""
+        """Read rows of other states, padded on the left, into this empty one."""
         lengths = [each.count for each in entries]
         longest = max(lengths)
         if self.store is None:

@@ -122,7 +122,7 @@ class GrowingStore(Store):
         return end + max(self.min_spare, end // SPARE_SHARE)
 
     def _concatenate(self, tensors: tuple[Tensor, ...], room: int | None) -> None:
-        """Move positions into buffers with this room, without in-place writes, for compilers."""
+        """Copy all positions into buffers with this room, without in-place writes for compilers."""
         old = self._contents() if self.length else tuple(new[:, :, :0] for new in tensors)
         pieces = [list(pair) for pair in zip(old, tensors, strict=True)]
         if room is not None:

@@ -111,7 +111,7 @@ def refuses_kernel(call: AttentionCall, *, sink: bool = False, cap: bool = False
 
 
 def with_sinks(out: Tensor, logs: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return outputs [B, H, T, E], in place, and logs [B, H, T] with the sinks [H] added."""
+    """Add sinks [H] to outputs [B, H, T, E], in place, and to logs [B, H, T] of total weights."""
     total = torch.logaddexp(logs, sinks.to(logs.dtype)[None, :, None])
     share = (logs - total).exp()
     return out.mul_(share.to(out.dtype)[..., None]), total

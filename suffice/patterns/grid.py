@@ -35,7 +35,7 @@ class _Grid(Pattern):
 
     @abstractmethod
     def interval(self, line: Tensor, lines: int) -> tuple[Tensor, Tensor]:
-        """Return first and last line, both growing, that a line of queries sees, of `lines`."""
+        """Return the first and last of `lines` that a line of queries sees; both grow with it."""
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True where the key's row and column are seen from the query's."""

@@ -115,7 +115,7 @@ FORKED = False  # whether this process is a copy of one whose threads had comput
 
 
 def refuse_fork() -> None:
-    """Raise StateError in a fork of several threads: OpenMP waits for those not copied for ever."""
+    """Raise StateError in a fork of a process with threads: OpenMP would wait for them for ever."""
     if FORKED and torch.get_num_threads() > 1:
         raise StateError(
             "this process was forked from one that had computed with several threads, whose "

@@ -501,8 +501,8 @@ def rows_for(
 ) -> dict[str, list[Tensor]]:
     """Return batches of rows [B, T]: "calibration", "scoring" and "judging".
 
-    Calibration rows are training text; validation rows alternate between the other two. A document
-    gives an eighth of the tokens at most.
+    Calibration rows are training text; validation rows alternate between the other two. Few
+    documents give equal shares of the tokens, many an eighth at most.
     """
     fitted = _rows(corpus.train, tokenizer, length, tokens, MIN_ROWS)
     rest = _rows(corpus.validation, tokenizer, length, tokens, 2 * MIN_ROWS)

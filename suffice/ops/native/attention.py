@@ -149,7 +149,7 @@ SparsityPattern = KeyRange | Lists
 
 
 def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
-    """Return how many keys before and after its own a query sees, None: all; None if not a band."""
+    """Return the keys that a query sees before and after its own (None: all); None: no band."""
     return _band(pattern) if torch.compiler.is_compiling() else _cached_band(pattern)
 
 

@@ -193,7 +193,7 @@ class DocumentRows:
 
     @classmethod
     def of(cls, numbers: Tensor) -> DocumentRows:
-        """Return the documents int [B, T], -1 = padding, apart by nothing but padding."""
+        """Return the documents that numbers [B, T] mark; only padding, -1, interrupts one."""
         batch, length = numbers.shape
         row = torch.arange(batch, device=numbers.device)[:, None] * (length + 1)
         places = (numbers >= 0).flatten().nonzero().flatten()

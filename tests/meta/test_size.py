@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_917, 71_257
+MOST_LINES, MOST_TEST_LINES = 71_915, 71_257
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 305, 172
@@ -35,7 +35,7 @@ LINES = {
     "generate": 1247,
     "hf": 2593,
     "kernels": 1078,
-    "layers": 3280,
+    "layers": 3278,
     "loading": 754,
     "memory": 1156,
     "mixing": 1048,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -58,13 +59,9 @@ def image_dataset(
 ) -> Dataset:
     """Return an official training and test part as a task.
 
-    A tenth of the training part is held out for validation, by a fixed permutation.
-
-    Args:
-        rows: training rows to keep, drawn at random but always the same; a quarter as many of
-            validation and test. None keeps all, more than there are is a ConfigError.
-        classes: number of classes to keep, the first ones; None keeps all.
-        moments: mean and standard deviation of the pixels; None measures them.
+    A tenth of the training part is held out for validation, by a fixed permutation. Of it `rows`
+    training rows are kept, and a quarter as many of validation and test; of the classes the first
+    `classes`. `moments` are mean and deviation of the pixels; None measures them.
     """
     train_rows, test_rows = _of_classes(train, classes), _of_classes(test, classes)
     first, last = held_out(len(train_rows), VALIDATION)
@@ -165,52 +162,40 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(colours).transpose(2, 0, 1))
 
 
-class EncodedImages(NamedTuple):
-    """Images that are still to be decoded."""
-
-    labels: list[int]  # of each
-    pixels: Iterable[np.ndarray]  # uint8 [3, S, S] of each, decoded as the iterator advances
+# the label of each image, and uint8 [3, S, S] of each, decoded as the iterator advances
+Encoded = tuple[list[int], Iterable[np.ndarray]]
 
 
 def cached_images(
     name: str,
     key: object,
     side: int,
-    encoded: Callable[[], EncodedImages],
-    *,
+    encoded: Callable[[], Encoded],
     console: Console | None = None,
 ) -> Split:
     """Return uint8 images [N, 3, side, side] from the cache; decode them when it has none.
 
-    Args:
-        name: name of the images in the cache, such as "tiny_imagenet_100-train".
-        key: plain values that tell these images from all others of that name.
+    `key` are plain values that tell these images from all others of that name.
     """
     sha256 = hashlib.sha256(json.dumps([key, side], sort_keys=True).encode()).hexdigest()
     path = cache() / "decoded" / f"{name}-{sha256[:16]}.npy"
     if not path.exists():
-        _write(path, encoded(), side, f"decoding {name}", console)
+        row = np.dtype([("image", np.uint8, (3, side, side)), ("label", np.int64)])
+        labels, images = encoded()
+        progress = bar(console, f"decoding {name}", len(labels))
+        with atomically(path) as temporary, temporary.open("wb") as file, progress as advance:
+            write_npy_header(file, row, len(labels))
+            for label, pixels in zip(labels, images, strict=True):
+                file.write(np.array((pixels, label), dtype=row).tobytes())
+                advance()
     try:
         rows = np.load(path, mmap_mode="c")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
             f"{path} cannot be read ({error}); delete it and run again to decode the images again."
         ) from error
-    labels = torch.from_numpy(np.ascontiguousarray(rows["label"]))
-    return Split(torch.from_numpy(rows["image"]), labels)
-
-
-def _write(
-    path: Path, encoded: EncodedImages, side: int, description: str, console: Console | None
-) -> None:
-    row = np.dtype([("image", np.uint8, (3, side, side)), ("label", np.int64)])
-    count = len(encoded.labels)
-    progress = bar(console, description, count)
-    with atomically(path) as temporary, temporary.open("wb") as file, progress as advance:
-        write_npy_header(file, row, count)
-        for label, pixels in zip(encoded.labels, encoded.pixels, strict=True):
-            file.write(np.array((pixels, label), dtype=row).tobytes())
-            advance()
+    labels_there = torch.from_numpy(np.ascontiguousarray(rows["label"]))
+    return Split(torch.from_numpy(rows["image"]), labels_there)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,10 +209,10 @@ class Archives:
     count: int  # images that there must be
 
 
-def read_archives(part: Archives, side: int, *, console: Console | None = None) -> Split:
+def read_archives(part: Archives, side: int, console: Console | None = None) -> Split:
     """Return the images of a part, resized to `side` pixels, decoded now or before."""
 
-    def encoded() -> EncodedImages:
+    def encoded() -> Encoded:
         contents = [read(file, console=console) for file in part.files]
 
         def images() -> Iterator[tuple[str, bytes, str]]:
@@ -238,12 +223,10 @@ def read_archives(part: Archives, side: int, *, console: Console | None = None) 
         labels = [part.classes.index(name) for name, _, _ in images()]
         if len(labels) != part.count:
             raise DataError(f"{part.name} holds {len(labels):,} images; {part.count:,} are due.")
-        return EncodedImages(
-            labels, (decode(content, side, where) for _, content, where in images())
-        )
+        return labels, (decode(content, side, where) for _, content, where in images())
 
     key = [[file.path, file.sha256] for file in part.files]
-    return cached_images(part.name, key, side, encoded, console=console)
+    return cached_images(part.name, key, side, encoded, console)
 
 
 Listed = list[tuple[str, int]]  # the place of each image below the folder, and its label
@@ -340,10 +323,8 @@ def _cut(folder: Path, names: list[str]) -> tuple[Listed, Listed, Listed]:
 
 
 def _digest(path: Path) -> str:
-    try:
+    with _readable(path):
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
 def _list(folder: Path, part: str, names: list[str], *, least: int = 1) -> Listed:
@@ -367,10 +348,8 @@ def _read_listed(
 ) -> Split:
     def image(entry: tuple[str, int]) -> np.ndarray:
         path = folder / entry[0]
-        try:
+        with _readable(path):
             content = path.read_bytes()
-        except OSError as error:
-            raise _unreadable(path, error) from error
         return decode(content, side, str(path))
 
     def images() -> Iterator[np.ndarray]:
@@ -379,19 +358,22 @@ def _read_listed(
                 yield from pool.map(image, listed[start : start + AT_ONCE])
 
     stamps = [[place, label, *_stamp(folder / place)] for place, label in listed]
-    encoded = EncodedImages([label for _, label in listed], images())
     key = [str(folder.resolve()), stamps]
-    name = f"image_folder-{part}"
-    return cached_images(name, key, side, lambda: encoded, console=console)
+    labels = [label for _, label in listed]
+    return cached_images(f"image_folder-{part}", key, side, lambda: (labels, images()), console)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    try:
+    with _readable(path):
         status = path.stat()
-    except OSError as error:
-        raise _unreadable(path, error) from error
     return status.st_size, status.st_mtime_ns
 
 
-def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(f"cannot read {path} ({error.strerror}); replace it or leave it out.")
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"cannot read {path} ({error.strerror}); replace it or leave it out."
+        ) from error

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from suffice.data.dataset import Dataset, Split, check_counts, draw_rows, held_out
+from suffice.data.dataset import Dataset, Split, check_counts, draw_rows, held_out, sha1_of
 from suffice.data.files import DataFile, atomically, cache, lines, locate, members, read, record
 from suffice.errors import ConfigError, DataError
 from suffice.utils.records import is_whole
@@ -145,12 +145,9 @@ def rows_of_tokens(
 
     A row begins with the token that begins a document, or else ends one, where there is room.
 
-    Args:
-        reads: "end" for the last tokens of each text, "start" for the first, between the special
-            tokens that a `BPE` puts around a text.
-
-    Shapes:
-        returns: ids int64 [N, length]; bool [N, length], True at a token; tokens of each whole text
+    `reads` is "end" for the last tokens of each text, "start" for the first, between the special
+    tokens that a `BPE` puts around a text. Ids are int64 [N, length], True in bool [N, length] is a
+    token, and the list holds the tokens of each whole text.
     """
     ids = torch.full((len(texts), length), PAD, dtype=torch.int64)
     valid, lengths = torch.zeros(len(texts), length, dtype=torch.bool), []
@@ -191,13 +188,8 @@ def dataset_of_texts(
 ) -> Dataset:
     """Return the texts and classes of each part as a task: the last words of each text.
 
-    Words are ranked by frequency in the training rows alone.
-
-    Args:
-        parts: texts and class numbers of "train", "validation" and "test".
-        rule: rule that cuts texts, see `words`.
-        learn_tokenizer: function that makes a tokenizer of the training texts, whose tokens take
-            the place of words; None takes words.
+    Words are ranked by frequency in the training rows alone; `learn_tokenizer` makes a tokenizer of
+    the training texts, whose tokens take the place of words.
     """
     for part, (texts, _) in parts.items():
         if not texts:
@@ -206,6 +198,7 @@ def dataset_of_texts(
             )
     chosen = draw_rows(len(parts["train"][0]), rows).tolist()
     texts, labels = ([column[row] for row in chosen] for column in parts["train"])
+    parts = {**parts, "train": (texts, labels)}
     fields = {
         "scores": ("balanced_accuracy",),
         "train_texts": tuple(texts),
@@ -216,22 +209,17 @@ def dataset_of_texts(
     if learn_tokenizer is not None:
         tokenizer = learn_tokenizer(texts)
         splits = {}
-        for part, (own, classes) in {**parts, "train": (texts, labels)}.items():
-            ids, valid, lengths = rows_of_tokens(tokenizer, own, length, reads)
-            splits[part] = Split(ids, torch.tensor(classes), valid)
-            if part == "train":
-                fields["lengths"] = torch.tensor(lengths)
+        for part in ("test", "validation", "train"):
+            ids, valid, lengths = rows_of_tokens(tokenizer, parts[part][0], length, reads)
+            splits[part] = Split(ids, torch.tensor(parts[part][1]), valid)
+        fields["lengths"] = torch.tensor(lengths)  # of the training texts
         title = f"{title}, {'first' if reads == 'start' else 'last'} {length} tokens"
         return Dataset(title=title, tokenizer=tokenizer, **splits, **fields)
     cut = [words(text, rule) for text in texts]
     vocabulary = Vocabulary.build(cut, vocabulary_size)
     return Dataset(
         title=f"{title}, last {length} words",
-        train=last_words(texts, labels, vocabulary, length, rule),
-        **{
-            part: last_words(*parts[part], vocabulary, length, rule)
-            for part in ("validation", "test")
-        },
+        **{part: last_words(*rows, vocabulary, length, rule) for part, rows in parts.items()},
         vocabulary=vocabulary.words,
         lengths=torch.tensor([len(text) for text in cut]),
         **fields,
@@ -239,15 +227,8 @@ def dataset_of_texts(
 
 
 def part_of(text: str) -> str:
-    """Return which part a text belongs to.
-
-    Example:
-        >>> part_of("good"), part_of("fine")
-        ('train', 'train')
-    """
-    # half a pair of surrogates, which JSON can hold, counts as any other character
-    digest = hashlib.sha1(text.encode(errors="surrogatepass")).hexdigest()
-    return PARTS.get(int(digest, 16) % 10, "train")
+    """Return which part a text belongs to."""
+    return PARTS.get(sha1_of(text) % 10, "train")
 
 
 STARS = 5
@@ -255,10 +236,7 @@ KEYS = (("rating", "text"), ("overall", "reviewText"))  # ours, and those of Ni 
 
 
 def star_reviews(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
-    """Yield the text and the class, stars from 0, of each review that has a text.
-
-    Lines are JSON objects with "rating" and "text", or "overall" and "reviewText".
-    """
+    """Yield the text and the class, stars from 0, of each review that has a text; see `KEYS`."""
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -331,10 +309,7 @@ def amazon(
 def _star_task(
     reviews: DataFile | str, console: Console | None, name: str, **options: Any
 ) -> Dataset:
-    """Return reviews of one to five stars, from a data file or from the user's, as a task.
-
-    Which part a text belongs to depends on the text alone, so equal texts are never in two parts.
-    """
+    """Return reviews of stars as a task; equal texts are in one part, which their sha1 decides."""
     check_counts(name, length=options["length"], rows=options["rows"])
     check_vocabulary_size(options["vocabulary_size"])
     if isinstance(reviews, DataFile):
@@ -374,9 +349,6 @@ def womens_clothing(
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
         rows: training rows that are kept at most; None takes all.
-
-    Shapes:
-        inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
 
     Source: "Women's E-Commerce Clothing Reviews", N. Brooks 2018, Kaggle.
     """
@@ -467,10 +439,10 @@ def _read_part(file: DataFile, console: Console | None) -> tuple[list[str], list
             "file and run again."
         ) from error
     counts = [labels.count(0), labels.count(1)]
-    if len(labels) != ROWS or counts != [ROWS // 2] * 2:
+    if counts != [ROWS // 2] * 2 or len(labels) != ROWS:
         raise DataError(
-            f"{locate(file.path)} holds {len(labels):,} reviews, {counts[0]:,} negative and "
-            f"{counts[1]:,} positive, not {ROWS:,}, half of each; delete it and run again."
+            f"{locate(file.path)} holds {counts[0]:,} negative and {counts[1]:,} positive reviews, "
+            f"not {ROWS // 2:,} of each; delete it and run again."
         )
     return texts, labels
 

@@ -88,7 +88,6 @@ def mnist(*, size: int = 32, rows: int | None = None, console: Console | None = 
         size: height and width of an image in pixels; 28 as published, or 32 with two pixels of
             zeros added on each side.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
-        console: display of a download's progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 1, size, size]
@@ -144,7 +143,6 @@ def cifar100(
         side: pixels that the 32x32 images are resized to when a model is given them.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
         classes: number of classes to keep, the first ones; None keeps all 100.
-        console: display of a download's progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, 32, 32]
@@ -217,7 +215,6 @@ def cifar10_jpeg(
     Args:
         side: pixels that the 32x32 images are resized to when a model is given them.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
-        console: display of the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, 32, 32]
@@ -226,10 +223,7 @@ def cifar10_jpeg(
     """
     check_counts("cifar10_jpeg", side=side, rows=rows)
     return image_dataset(
-        *(
-            read_archives(part, CIFAR_PIXELS, console=console)
-            for part in CIFAR10_JPEG_PARTS.values()
-        ),
+        *(read_archives(part, CIFAR_PIXELS, console) for part in CIFAR10_JPEG_PARTS.values()),
         name="cifar10_jpeg",
         title="CIFAR-10 from JPEG files, 32x32 pixels",
         source="Krizhevsky 2009, compressed with loss",
@@ -276,7 +270,6 @@ def tiny_imagenet_100(
             are.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
         classes: number of classes to keep, the first ones; None keeps all 100.
-        console: display of the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, pixels, pixels]
@@ -306,7 +299,7 @@ def tiny_imagenet_100(
             classes=names,
             count=TINY_COUNTS[part],
         )
-        return read_archives(archives, pixels, console=console)
+        return read_archives(archives, pixels, console)
 
     count = min(classes or TINY_CLASSES, TINY_CLASSES)
     return image_dataset(

@@ -119,14 +119,15 @@ class BPE(Tokenizer):
         """Learn a byte-level vocabulary: 256 bytes, the end token, and the most frequent pairs.
 
         Any text can be encoded, and decoded to what it was. Texts are cut into words as GPT-2
-        does. The same texts give the same tokenizer.
+        does. The same texts give the same tokenizer. Ctrl-C is noticed between texts; while the
+        library counts pairs, only when it is done.
 
         Args:
             texts: documents to learn from; read once, never held in memory together.
             vocabulary_size: size of the vocabulary, 257 to 1,048,576.
             at_most: whether texts that hold fewer pairs give a smaller vocabulary.
         """
-        return cls(learn(texts, vocabulary_size, console, at_most=at_most), end=END)
+        return cls(_learn(texts, vocabulary_size, console, at_most=at_most), end=END)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; DataError if it holds half a surrogate pair."""
@@ -176,13 +177,9 @@ class BPE(Tokenizer):
         return rows
 
 
-def learn(
-    texts: Iterable[str], vocabulary_size: int, console: Console | None, *, at_most: bool = False
+def _learn(
+    texts: Iterable[str], vocabulary_size: int, console: Console | None, *, at_most: bool
 ) -> str:
-    """Return the description of a byte-level tokenizer in the library's format, see `BPE.train`.
-
-    Ctrl-C is noticed between texts; while the library counts pairs, only when it is done.
-    """
     if not is_whole(vocabulary_size, least=BYTES + 1) or vocabulary_size > MAX_VOCABULARY:
         raise ConfigError(
             f"vocabulary_size={vocabulary_size!r} is not legal; give an integer of {BYTES + 1} "

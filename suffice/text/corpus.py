@@ -52,27 +52,13 @@ C4 = DataFile(
 )
 
 
-def openwebtext_sample() -> Corpus:
-    """Return a thousand pages of OpenWebText; a tenth is held out by text.
-
-    Source: A. Gokaslan and V. Cohen 2019; documents of nanoGPT's validation set.
-    """
-    return _sample(
-        "openwebtext_sample",
-        OPENWEBTEXT,
-        "OpenWebText, Gokaslan and Cohen 2019 (the pages belong to their authors)",
-    )
-
-
-def c4_sample() -> Corpus:
-    """Return a thousand pages of C4; a tenth is held out by text.
-
-    Source: Raffel et al. 2020, arXiv:1910.10683.
-    """
-    return _sample("c4_sample", C4, "C4, Raffel et al. 2020 (ODC-BY, Common Crawl's terms)")
+# documents of nanoGPT's validation set
+OPENWEBTEXT_SOURCE = "OpenWebText, Gokaslan and Cohen 2019 (the pages belong to their authors)"
+C4_SOURCE = "C4, Raffel et al. 2020 (ODC-BY, Common Crawl's terms)"
 
 
 def _sample(name: str, file: DataFile, source: str) -> Corpus:
+    """Return a thousand pages; a tenth is held out by text."""
     documents = list(parse_jsonl(read(file).split(b"\n"), file.path))
     train = [text for text in documents if not held_out(text)]
     return Corpus.of(name, source, train, list(filter(held_out, documents)))
@@ -120,10 +106,7 @@ SHAKESPEARE = DataFile(
 
 
 def tinyshakespeare(*, console: Console | None = None) -> Corpus:
-    """Return the plays; the last tenth of the characters is for validation, as in nanoGPT.
-
-    Source: A. Karpathy, char-rnn, 2015.
-    """
+    """Return the plays; the last tenth of the characters is for validation, as in nanoGPT."""
     train, validation = cut(decode_text(read(SHAKESPEARE, console=console), SHAKESPEARE.path))
     source = "W. Shakespeare, as collected by A. Karpathy (public domain)"
     return Corpus.of("tinyshakespeare", source, [train], [validation])
@@ -182,8 +165,8 @@ CORPORA: dict[str, Callable[..., Corpus]] = {
     "stdlib": stdlib,
     "tinyshakespeare": tinyshakespeare,
     "wikitext2": wikitext2,
-    "openwebtext_sample": openwebtext_sample,
-    "c4_sample": c4_sample,
+    "openwebtext_sample": lambda: _sample("openwebtext_sample", OPENWEBTEXT, OPENWEBTEXT_SOURCE),
+    "c4_sample": lambda: _sample("c4_sample", C4, C4_SOURCE),
 }
 
 PLAIN_NAME = re.compile(r"\w+")
@@ -199,10 +182,6 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
 
     Args:
         name_or_path: a key of `CORPORA`, or the path of the text.
-
-    Example:
-        >>> corpus("stdlib").name
-        'stdlib'
     """
     if isinstance(name_or_path, str) and name_or_path in CORPORA:
         build = CORPORA[name_or_path]
@@ -257,12 +236,6 @@ def choose_tokenizer(
         name: "characters", all that occur in the corpus; "bpe", byte pairs learned from its
             training part; "gpt2"; "llama", found below $SUFFICE_DATA or in the cache; or a path:
             the folder of a saved tokenizer, or a file of a Llama model.
-
-    Example:
-        >>> from suffice.text import Corpus, Documents
-        >>> parts = {n: Documents(name=n, read=lambda: ["abc"]) for n in ("train", "validation")}
-        >>> choose_tokenizer("characters", Corpus(name="c", source="", **parts)).vocabulary_size
-        3
     """
     if (name == "bpe") != (vocabulary_size is not None):
         raise ConfigError(

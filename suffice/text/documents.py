@@ -122,10 +122,9 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a text file, as `decoded`."""
+    """Return the content of a text file, see `decode_text`."""
     with open_file(path) as file:
-        content = file.read(MAX_TEXT_BYTES + 1)
-    return decode_text(content, path)
+        return decode_text(file.read(MAX_TEXT_BYTES + 1), path)
 
 
 def decode_text(content: bytes, name: object) -> str:
@@ -146,12 +145,7 @@ def decode_text(content: bytes, name: object) -> str:
         ) from error
 
 
-SUFFIXES = (".jsonl", ".jsonl.xz")
-
-
-def is_jsonl(path: Path) -> bool:
-    """Return whether a file is JSON Lines, by its name."""
-    return path.name.endswith(SUFFIXES)
+JSON_LINES = (".jsonl", ".jsonl.xz")
 
 
 def read_jsonl(path: Path) -> Iterator[str]:
@@ -207,8 +201,8 @@ def corpus_at(path: Path) -> Corpus:
     root, names = (path, files_below(path)) if is_folder else (path.parent, [path.name])
     if not names:
         raise DataError(f"{path} is a folder without a file; put text into it.")
-    lines = [root / name for name in names if is_jsonl(root / name)]
-    texts = [name for name in names if not is_jsonl(root / name)]
+    lines = [root / name for name in names if name.endswith(JSON_LINES)]
+    texts = [name for name in names if not name.endswith(JSON_LINES)]
     if not lines and len(texts) == 1:
         return _text_corpus(root / texts[0])
     train, validation = split(texts, at_least_one=not lines)
@@ -244,12 +238,7 @@ def split(names: Sequence[str], *, at_least_one: bool = True) -> tuple[list[str]
 
 
 def cut(text: str) -> tuple[str, str]:
-    """Cut a text in two: the training part, and the last tenth of its characters.
-
-    Example:
-        >>> cut("0123456789x")
-        ('012345678', '9x')
-    """
+    """Cut a text in two: the training part, and the last tenth of its characters."""
     at = int(len(text) * (1 - VALIDATION))
     return text[:at], text[at:]
 

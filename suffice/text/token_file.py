@@ -61,12 +61,7 @@ class TokenHeader:
 
 
 def dtype_for(vocabulary_size: int) -> np.dtype[Any]:
-    """Return uint16 where every id fits, else uint32; little-endian on every machine.
-
-    Example:
-        >>> dtype_for(50_257).name, dtype_for(128_256).name
-        ('uint16', 'uint32')
-    """
+    """Return uint16 where every id fits, else uint32; little-endian on every machine."""
     return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
 
 
@@ -76,7 +71,7 @@ def header_at(path: Path) -> Path:
 
 
 def starts_at(path: Path) -> Path:
-    """Return where the documents' starts of the tokens at `path` are: uint64."""
+    """Return where the starts of the documents of the tokens at `path` are: uint64."""
     return path.with_name(f"{path.name}.starts")
 
 
@@ -159,15 +154,11 @@ class TokenFile:
     def places(self, size: int, length: int, *, seed: int, step: int) -> Tensor:
         """Return where random windows start: a pure function of the arguments and the file.
 
-        Every window inside the file is equally likely, as in nanoGPT. `take` reads them.
-
-        Args:
-            size: windows, B.
-            length: tokens that are read from each, T; one more is there to be predicted.
-            step: step, which selects the batch.
+        Every window of `length` tokens and one more to predict is equally likely, as in nanoGPT.
+        `take` reads them.
 
         Shapes:
-            int64 [B]
+            int64 [size]
         """
         _at_least(1, size=size)
         _at_least(0, seed=seed, step=step)
@@ -201,12 +192,8 @@ class TokenFile:
         Every token but the first is predicted exactly once: the last token of a window is the
         first that the next one reads.
 
-        Args:
-            length: tokens that are read from each, T.
-            size: windows in a batch, B; the last whole ones may be fewer.
-
         Shapes:
-            int64 [B, T + 1], and at the end [1, t + 1] with t < T if tokens are left over.
+            int64 [size or fewer, length + 1], and at the end [1, t + 1] if t tokens are left over
         """
         _at_least(1, length=length, size=size)
         predicted = len(self) - 1

@@ -13,7 +13,6 @@ from PIL import Image
 from suffice.data import images, load
 from suffice.data.dataset import Split, check_counts, held_out
 from suffice.data.images import (
-    EncodedImages,
     cached_images,
     channel_moments,
     decode,
@@ -211,10 +210,10 @@ LABELS = [2, 0, 1]
 
 
 def encode(labelled: list[int] | None = None, side: int = 2):
-    def make() -> EncodedImages:
+    def make():
         if labelled is not None:
             labelled.append(1)
-        return EncodedImages(LABELS, (np.full((3, side, side), 9 + i, np.uint8) for i in range(3)))
+        return LABELS, (np.full((3, side, side), 9 + i, np.uint8) for i in range(3))
 
     return make
 
@@ -253,12 +252,12 @@ def test_a_cached_file_that_is_cut_short_is_refused(home: Path, size: int):
 
 
 def test_an_error_midway_leaves_nothing(home: Path):
-    def broken() -> EncodedImages:
+    def broken():
         def pixels():
             yield np.zeros((3, 2, 2), np.uint8)
             raise DataError("the second is damaged.")
 
-        return EncodedImages([0, 1], pixels())
+        return [0, 1], pixels()
 
     with pytest.raises(DataError, match="the second is damaged"):
         cached_images("it", ["key"], 2, broken)

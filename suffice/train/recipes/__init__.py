@@ -100,28 +100,12 @@ def recipe_names() -> list[str]:
 
 
 def recipe_of_task(task: str, *, scale: str = "paper") -> Recipe:
-    """Return the recipe that a task runs unless another is named.
-
-    Args:
-        task: a key of `suffice.data.TASKS`.
-        scale: see `recipe`.
-
-    Raises:
-        ConfigError: for an unknown task or scale, or a scale that the recipe does not have.
-    """
+    """Return the recipe that a task of `suffice.data.TASKS` runs unless another is named."""
     check_known("task", task, TASK_RECIPES)
     return recipe(TASK_RECIPES[task], scale=scale)
 
 
 def lm_recipe(name: str, *, scale: str = "paper") -> LMRecipe:
-    """Return a recipe of a language model by name.
-
-    Args:
-        name: a key of `LM_RECIPES`.
-        scale: "paper" for the sizes it is named for, "small" for minutes on two cores.
-
-    Raises:
-        ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
-    """
+    """Return a recipe of a language model, a key of `LM_RECIPES`; scales as those of `recipe`."""
     check_known("recipe", name, LM_RECIPES)
     return LM_RECIPES[name](scale)

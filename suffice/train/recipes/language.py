@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from suffice.errors import check_known
-from suffice.models import CONFIGURATIONS, LMConfig, configuration
+from suffice.models import CONFIGURATIONS, configuration
 from suffice.models.configurations import Configured, attention_of
 from suffice.train.language import LMTraining
 from suffice.train.recipes.base import Scaled
@@ -17,33 +17,20 @@ NOT_SET = ("length", "vocabulary_size")  # of the model: the training and the to
 
 @dataclass(frozen=True, kw_only=True)
 class LMRecipe(Scaled):
-    """A corpus, a tokenizer, a model and a training.
+    """A corpus, a tokenizer, a model and a training."""
 
-    Args:
-        name: name of the recipe's function.
-        title: title of one line.
-        corpus: a name or path, see `suffice.text.corpus`.
-        tokenizer: "characters", "bpe" (learned from the corpus), "gpt2", "llama", or the path of a
-            saved tokenizer's folder or of a Llama model's file.
-        configuration: name of the model, see `suffice.models.configuration`.
-        mechanism: mechanism of its attention; None: the configuration's own.
-        rounded: the model's vocabulary is a multiple of this, at least the tokenizer's.
-        options: options of the configuration and of the mechanism; d_model, depth and mlp_width
-            change the configuration's sizes, vocabulary_size is the number of learned byte pairs.
-        training: the settings; its length is the model's.
-        scale: "paper" for the sizes that the recipe is named for, "small" for its twin of minutes.
-    """
-
-    name: str
-    title: str
-    corpus: str
-    tokenizer: str
-    configuration: str
-    mechanism: str | None = None
-    rounded: int = 1
+    name: str  # of the recipe's function
+    title: str  # one line
+    corpus: str  # a name or path, see `suffice.text.corpus`
+    tokenizer: str  # see `suffice.text.choose_tokenizer`
+    configuration: str  # name of the model, see `suffice.models.configuration`
+    mechanism: str | None = None  # of its attention; None: the configuration's own
+    rounded: int = 1  # the model's vocabulary is a multiple of this, at least the tokenizer's
+    # of the configuration and of the mechanism; d_model, depth and mlp_width change the
+    # configuration's sizes, vocabulary_size is the number of learned byte pairs
     options: tuple[tuple[str, Any], ...] = ()
-    training: LMTraining
-    scale: str = "paper"
+    training: LMTraining  # its length is the model's
+    scale: str = "paper"  # "small" for the twin of minutes
 
     @property
     def vocabulary_size(self) -> int | None:
@@ -51,16 +38,7 @@ class LMRecipe(Scaled):
         return dict(self.options).get("vocabulary_size")
 
     def changed(self, settings: dict[str, Any]) -> LMRecipe:
-        """Return the recipe with other settings, each of the training, the recipe or the model.
-
-        Raises:
-            ConfigError: if a value is not legal; what is unknown here must be the mechanism's.
-
-        Example:
-            >>> from suffice.train.recipes import shakespeare_char
-            >>> shakespeare_char().changed({"steps": 10, "depth": 2, "warmup": 0}).training.steps
-            10
-        """
+        """Return the recipe with other settings, each of the training, the recipe or the model."""
         names = {f.name for f in fields(LMTraining)}
         training = {name: value for name, value in settings.items() if name in names}
         if isinstance(training.get("betas"), list):
@@ -75,11 +53,7 @@ class LMRecipe(Scaled):
         )
 
     def configured(self, vocabulary_size: int) -> Configured:
-        """Return the model's sizes and its attention, for a tokenizer of `vocabulary_size` tokens.
-
-        Raises:
-            ConfigError: for an unknown configuration, mechanism or option, or sizes out of range.
-        """
+        """Return the model's sizes and its attention, for a tokenizer of that many tokens."""
         check_known("configuration", self.configuration, CONFIGURATIONS)
         options = {n: v for n, v in self.options if n not in NOT_SET}
         sizes = {name: options.pop(name) for name in SIZES if name in options}
@@ -92,15 +66,11 @@ class LMRecipe(Scaled):
         if not sizes:
             return config, specs
         options = {n: v for n, v in options.items() if n not in ("bias", "dropout")}
-        config = _resized(config, sizes)
+        width = sizes.get("d_model")
+        if isinstance(width, int) and "mlp_width" not in sizes:
+            sizes["mlp_width"] = max(config.mlp_width * width // config.d_model, 1)
+        config = replace(config, **sizes)
         return config, attention_of(self.configuration, config, self.mechanism, **options)
-
-
-def _resized(config: LMConfig, sizes: dict[str, Any]) -> LMConfig:
-    width = sizes.get("d_model")
-    if isinstance(width, int) and "mlp_width" not in sizes:
-        sizes = {**sizes, "mlp_width": max(config.mlp_width * width // config.d_model, 1)}
-    return replace(config, **sizes)
 
 
 # nanoGPT's settings for a laptop

@@ -119,23 +119,11 @@ def tokenizer_folder(options: Mapping[str, Any]) -> str | None:
 LINKED = {"image_size": "side"}  # sizes of a model that are options of its data, too
 
 
-def _refuse_stratified_groups(options: dict[str, Any], parts: dict[str, Any]) -> None:
-    if "groups" in options and parts.get("stratify"):
-        raise ConfigError(
-            "--stratify with --groups: whole groups are in one part, whatever their classes; leave "
-            "--stratify out."
-        )
-
-
 def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any) -> Recipe:
     """Return a recipe that reads the user's files instead of the task's own.
 
-    Args:
-        recipe: recipe on a task that reads files.
-        path: path of the files.
-        columns: columns of a table; None: text,label.
-        **parts: options of `suffice.data.table.table`: groups, test, validation, stratify,
-            drop_missing, encoding; tokenizer, see `TOKENIZERS`; and start, see `_started`.
+    `parts` are options of `suffice.data.table.table`; tokenizer, see `TOKENIZERS`; and start, see
+    `_started`.
 
     Example:
         >>> from suffice.train.recipes.text import amazon
@@ -155,7 +143,11 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         options["columns"] = columns or options.get("columns", COLUMNS)
         tokenizer = parts.pop("tokenizer", None)
         options |= parts
-        _refuse_stratified_groups(options, parts)
+        if "groups" in options and parts.get("stratify"):
+            raise ConfigError(
+                "--stratify with --groups: whole groups are in one part, whatever their classes; "
+                "leave --stratify out."
+            )
         names = ("groups", "test", "validation", "drop_missing", "encoding")
         chosen = {name: options[name] for name in names if name in options}
         files = read_files(path, options["columns"], **chosen)
@@ -243,11 +235,8 @@ def _sizes_of_tokenizer(
 def usual_folds(recipe: Recipe, seeds: int | None) -> int | None:
     """Return the folds of a table that is too small for a test part: the number of seeds, or 5.
 
-    None for other tasks, a table with a test part of the user's, and one of `FOLDS_BELOW` rows.
-
-    Args:
-        recipe: recipe of the comparison.
-        seeds: their number; None where it is not fixed before.
+    None for other tasks, a table with a test part of the user's, and one of `FOLDS_BELOW` rows. The
+    number of seeds is None where it is not fixed before.
     """
     options = dict(recipe.task_options)
     if recipe.task != TABLE or "test" in options or OPTION not in options:
@@ -266,13 +255,7 @@ FOLDS_BELOW = 20_000  # rows, of which a tenth are a test part that decides abou
 def with_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """Return a recipe with other sizes, hyper-parameters or options of its data.
 
-    Args:
-        recipe: recipe to change.
-        values: new values by the name of a field of the model's sizes, of the training, or of an
-            option of the data; a name that several have, such as `length`, changes all of them.
-
-    Raises:
-        ConfigError: for an unknown name, or a value that is not legal.
+    A name that several of them have, such as `length`, changes all.
 
     Example:
         >>> recipe = with_settings(table(), {"length": 128, "learning_rate": 3e-4})
@@ -338,11 +321,7 @@ def _titled(recipe: Recipe) -> Recipe:
 
 
 def restored(recipe: Recipe, stored: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with the settings that a plan.json holds of it.
-
-    Raises:
-        DataError: if they are damaged.
-    """
+    """Return a recipe with the settings that a plan.json holds of it."""
     try:
         parts = {name: getattr(recipe, name) for name in ("model", "training")}
         kept = {

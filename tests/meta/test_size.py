@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_915, 71_257
+MOST_LINES, MOST_TEST_LINES = 71_741, 71_251
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 305, 172
@@ -29,7 +29,7 @@ LINES = {
     "cli": 4260,
     "comparison": 10469,
     "convert": 5400,
-    "data": 3539,
+    "data": 3486,
     "encoders": 1036,
     "export": 1801,
     "generate": 1247,
@@ -49,8 +49,8 @@ LINES = {
     "runtime": 370,
     "spec": 925,
     "testing": 981,
-    "text": 2291,
-    "train": 4188,
+    "text": 2237,
+    "train": 4121,
     "utils": 2462,
     "view": 1470,
 }

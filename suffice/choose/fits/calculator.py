@@ -34,21 +34,17 @@ MUCH_MORE = 1.5  # vLLM: layers of one kind for each of another, from which on t
 
 
 class Kind(NamedTuple):
-    """Layers of one kind: whether they are the full ones, how many, and how many cache."""
-
-    full: bool
+    full: bool  # whether these layers are the full ones
     count: int
-    cached: int
+    cached: int  # how many of them cache
 
 
 class Layer(NamedTuple):
-    """One layer's attention: heads and widths, parameters, numbers that it caches of a token."""
-
     heads: int
     kv_heads: int
     width: int
     parameters: int
-    cached: int
+    cached: int  # numbers of a token
     max_length: int | None = None
 
 
@@ -70,14 +66,7 @@ class Answer:
 
 
 def count(sizes: Sizes, length: int) -> Answer:
-    """Return what a decoder of the sizes takes for texts of a length; ConfigError for wrong ones.
-
-    Example:
-        >>> from suffice.choose.fits import ENGINES, table
-        >>> answer = count(table("calculator")["defaults"], 2048)
-        >>> answer.state["suffice"], answer.weights["attention"]
-        (536870912, 536870912)
-    """
+    """Return what a decoder takes for texts of a length; ConfigError for wrong sizes."""
     if type(length) is not int or not 1 <= length <= LONGEST_TEXT:
         raise ConfigError(f"length={length}: give a whole number from 1 to {LONGEST_TEXT:,}.")
     _check(sizes, length)
@@ -104,14 +93,7 @@ def longest(sizes: Sizes, memory: int, engine: str = ENGINES[0]) -> int:
 
 
 def changed(sizes: Sizes, text: str) -> Sizes:
-    """Return the sizes after changes such as "gqa:2+window:512"; ConfigError for illegal ones.
-
-    Example:
-        >>> from suffice.choose.fits import ENGINES, table
-        >>> sizes = changed(table("calculator")["defaults"], "gqa:2+window:512+full:6")
-        >>> sizes["num_kv_heads"], sizes["window"], sizes["full_every"]
-        (2, 512, 6)
-    """
+    """Return the sizes after changes such as "gqa:2+window:512"; ConfigError for illegal ones."""
     forms = [f"{name}:N" for name in CHANGES]
     terms = [parse_term(word, forms, kind="change", where=text) for word in text.split("+")]
     fields = {CHANGES[term.name]: term.number for term in terms}
@@ -134,14 +116,8 @@ def kinds_of(sizes: Sizes) -> list[Kind]:
 
 
 def layer_of(sizes: Sizes, full: bool) -> Layer:
-    """Return the attention of a layer, or of a full layer; ConfigError for sizes without one.
-
-    What is made of softmax and of products alone is counted here, the rest by its spec.
-
-    Example:
-        >>> layer_of(table("calculator")["defaults"], full=False)
-        Layer(heads=32, kv_heads=32, width=64, parameters=16777216, cached=4096, max_length=None)
-    """
+    """Return the attention of a layer, or of a full layer; ConfigError for sizes without one."""
+    # softmax and products alone are counted here without torch, the rest by its spec
     s, d_model, heads = sizes, sizes["d_model"], sizes["num_heads"]
     width = full * s["full_head_dim"] or s["head_dim"] or d_model // max(heads, 1)
     groups = full * s["full_kv_heads"] or s["num_kv_heads"] or heads

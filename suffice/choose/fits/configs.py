@@ -38,18 +38,14 @@ class _Config:
             outer, _, inner = theirs.rpartition(".")
             place = self.entries.get(outer) if outer else self.entries
             if outer == "per_layer_config" and isinstance(place, dict):
-                place = self._alike(list(place.values()))
+                kinds = list(place.values())
+                if any(kind != kinds[0] for kind in kinds):
+                    raise ConfigError(
+                        "per_layer_config: layers of more than two kinds are not counted here."
+                    )
+                place = next(iter(kinds), None)
             if isinstance(place, dict) and inner in place:
                 self.entries[ours] = place[inner]
-
-    @staticmethod
-    def _alike(layers: list[Any]) -> object:
-        """Return what is said of each of some layers."""
-        if any(layer != layers[0] for layer in layers):
-            raise ConfigError(
-                "per_layer_config: layers of more than two kinds are not counted here."
-            )
-        return next(iter(layers), None)
 
     def get(self, name: str) -> Any:
         value = self.entries.get(name)
@@ -75,21 +71,10 @@ class _Config:
 
 
 def read_config(content: object, *, quantised: bool = True) -> tuple[Sizes, str]:
-    """Return the sizes of a config.json, and a warning about what is not known of it.
+    """Return the sizes of a parsed config.json, and a warning about what is not known of it.
 
-    Args:
-        content: the parsed file.
-        quantised: whether to read in how many bits the weights are stored.
-
-    Raises:
-        ConfigError: for what is not a decoder, or has layers or bits that are not counted.
-
-    Example:
-        >>> config = {"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2,
-        ...           "num_attention_heads": 4, "intermediate_size": 96}
-        >>> sizes, warning = read_config(config)
-        >>> sizes["qk_norm"], sizes["vocabulary"], warning
-        (True, 0, '')
+    Raise ConfigError for what is not a decoder, or has layers or bits that are not counted. Unless
+    `quantised`, the bits in which its weights are stored are not read.
     """
     config = _Config(content)
     _refuse(config)
@@ -344,17 +329,7 @@ HALF = {"float32": 32, "bfloat16": 16, "float16": 16}
 def checkpoint_bits(config: dict[str, Any], layers: int) -> tuple[dict[str, float], str]:
     """Return the bits of a number of each part, scales included, and a warning.
 
-    Args:
-        config: entries of a config.json, nested ones included.
-        layers: layers of the decoder; entries about later ones are passed over.
-
-    Raises:
-        ConfigError: for a method whose bits are not known.
-
-    Example:
-        >>> awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
-        >>> checkpoint_bits({"quantization_config": awq}, layers=2)[0]["weight_bits"]
-        4.15625
+    Entries about later layers than the decoder's are passed over.
     """
     plain = HALF.get(str(config.get("torch_dtype") or config.get("dtype")), 16)
     entries = config.get("quantization_config")

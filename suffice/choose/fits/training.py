@@ -55,15 +55,7 @@ class TrainingRun:
 
 
 def training_bytes(sizes: Sizes, run: TrainingRun) -> dict[str, int]:
-    """Return the bytes of each part on one GPU; "total" is the peak of a step.
-
-    Example:
-        >>> from suffice.choose.fits import table
-        >>> sizes = table("calculator")["defaults"] | {"layers": 2, "mlp_width": 8192}
-        >>> found = training_bytes(sizes, TrainingRun(length=1024, bits=32))
-        >>> found["parameters"], found["optimiser"] // found["parameters"]
-        (536911872, 2)
-    """
+    """Return the bytes of each part on one GPU; "total" is the peak of a step."""
     weights, ranks = weights_of(sizes), run.gpus
     everything = FLOAT * weights["total"]
     blocks = FLOAT * (weights["attention"] + weights["mlp"])

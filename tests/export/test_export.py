@@ -7,57 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.errors import CheckpointError, ConfigError
 from suffice.export import export
-from suffice.export.export import _replacing
-from suffice.runtime import MANIFEST
-from suffice.utils.files import _process_table
 
 from .models import saved
-
-DEAD = f"{_process_table()}.{10**15}.0"  # a number that no process of this machine has
 
 
 def listed(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_nothing_is_left_of_an_error(tmp_path):
-    def fail():
-        with _replacing(tmp_path / "out") as folder:
-            (folder / "half").write_text("x")
-            assert not (tmp_path / "out").exists()
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert listed(tmp_path) == []
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), DataError("no room")])
-def test_a_full_disk_is_named(error, tmp_path):
-    with (
-        pytest.raises(CheckpointError, match="cannot write .*out .*; free space, or give another"),
-        _replacing(tmp_path / "out"),
-    ):
-        raise error
-    assert listed(tmp_path) == []
-
-
-def test_what_a_killed_export_left_is_removed(tmp_path):
-    (tmp_path / f".out.{DEAD}.part" / "x").mkdir(parents=True)
-    (tmp_path / f".other.{DEAD}.part").mkdir()
-    with _replacing(tmp_path / "out") as folder:
-        (folder / "x").write_text("x")
-    assert listed(tmp_path) == [f".other.{DEAD}.part", "out"]
-
-
-def test_what_a_killed_export_had_set_aside_is_restored(tmp_path):
-    (tmp_path / f".out.{DEAD}.old").mkdir()
-    (tmp_path / f".out.{DEAD}.old" / MANIFEST).write_text("{}")
-    with pytest.raises(KeyError), _replacing(tmp_path / "out"):
-        raise KeyError
-    assert listed(tmp_path) == ["out"]
 
 
 def test_an_export_replaces_an_export(tmp_path):

@@ -107,20 +107,6 @@ def test_trainer(tmp_path):
     assert torch.equal(read(ids).logits, made(ids).logits)
 
 
-@pytest.mark.filterwarnings(*QUIET)
-def test_trainer_evaluates_and_keeps_the_best(tmp_path):
-    torch.manual_seed(0)
-    made = SufficeForCausalLM(config())
-    trainer, _ = trained(
-        made, tmp_path, evaluated=Rows(), eval_strategy="steps", eval_steps=4, save_steps=4,
-        save_strategy="steps", load_best_model_at_end=True,
-    )  # fmt: skip
-    losses = [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row]
-    assert len(losses) == 3
-    assert losses[-1] < losses[0]
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses), abs=1e-6)
-
-
 class Classes(torch.utils.data.Dataset):
     """Texts of two classes, told apart by their last token, 1 or 2."""
 

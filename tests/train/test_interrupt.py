@@ -3,11 +3,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 
-from suffice.train import Interrupted
 from suffice.train.engine import catching_interrupts
 
 
@@ -89,10 +87,3 @@ def test_another_thread_installs_nothing():
     thread.start()
     thread.join()
     assert signals == [(before, False)]
-
-
-def test_interrupted_says_where_and_how_to_go_on():
-    error = Interrupted(Path("a.safetensors"), epoch=3, step=14)
-    assert str(error) == "interrupted in epoch 3 after step 14; resume from a.safetensors."
-    assert (error.checkpoint, error.epoch, error.step) == (Path("a.safetensors"), 3, 14)
-    assert str(Interrupted(None, epoch=1, step=2)).endswith("there is no checkpoint.")

@@ -80,18 +80,6 @@ def test_a_changed_checkout_is_dirty(checkout):
 
 
 @needs_git
-def test_a_tag_does_not_replace_the_commit(checkout):
-    git(checkout, "tag", "-a", "v1", "-m", "one")
-    assert source_commit(checkout) == git(checkout, "rev-parse", "HEAD")
-
-
-@needs_git
-def test_another_repository_in_the_environment_is_not_read(checkout, monkeypatch):
-    monkeypatch.setenv("GIT_DIR", "/nonexistent")
-    assert source_commit(checkout) is not None
-
-
-@needs_git
 def test_a_package_installed_inside_a_checkout_has_no_commit(checkout):
     installed = checkout.parent / "venv" / "package"
     installed.mkdir(parents=True)

@@ -14,8 +14,8 @@ from rich.table import Table
 from typer import Option
 
 from suffice.cli.options import Checkpoint, JsonFlag, Quiet, check_out, corpus_name, folder_next_to
-from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells, to_json
-from suffice.utils.files import write_atomic
+from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells
+from suffice.utils.files import write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +79,7 @@ def quantise(
         facts["measured_before_packing"] = facts.pop("measured")
     with folder.replacing_model(out) as new:
         folder.save(new, lm, tokenizer, **facts)
-        write_atomic(new / REPORT, to_json(report.to_json()))
+        write_json(new / REPORT, report.to_json())
     if as_json:
         print_json(report.to_json())
     else:

@@ -27,18 +27,15 @@ from suffice.cli.terminal import (
     print_text,
     resumable,
     step_by_cells,
-    to_json,
 )
 from suffice.errors import ConfigError
-from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
-    from suffice.convert.search import Quantity, SearchResult, SearchTexts
-    from suffice.convert.sources import Source
+    from suffice.convert.search import Quantity, SearchResult
     from suffice.utils.statistics import Summary
 
 TOKENS = 1 << 15
-MAX_LENGTH = 512  # tokens of a row, if the model reads more
+MAX_LENGTH = 512
 STAGES = ("timing", "reading", "fitting", "scoring", "judging", "comparing")
 UNITS = {
     "state": ("kB", 1e-3, ",.1f"),
@@ -101,9 +98,11 @@ def search(
     convert CHECKPOINT --to plan.json` makes the model.
     """
     from suffice.convert import steps_of
-    from suffice.convert.search import budget_of
+    from suffice.convert.search import SearchTexts, budget_of
     from suffice.convert.search import search as search_plan
+    from suffice.convert.search.result import folder_of
     from suffice.convert.search.scoring import run_folder
+    from suffice.convert.search.search import check_source
     from suffice.utils.progress import show
 
     budget_of(budget)
@@ -115,7 +114,9 @@ def search(
     check_at_least(1, tokens=tokens)
     check_at_least(2, length=length)
     source = open_unpacked(checkpoint, tokenizer)
-    texts = _texts(source, calibration, tokens, length)
+    check_source(source)
+    text = corpus_name(calibration, source.facts, option="--calibration", model="the checkpoint")
+    texts = SearchTexts.of(source, text, tokens=tokens, length=length)
     with (
         run_folder(folder_of(out)).locked(),
         resumable(out),
@@ -131,7 +132,7 @@ def search(
             resume=resume,
             step=step_by_cells(progress, STAGES),
         )
-        _write(out, result)
+        result.write(out)
     if as_json:
         print_json(result.to_json())
         return
@@ -142,56 +143,9 @@ def search(
     print_next(shlex.join(command))
 
 
-def folder_of(out: Path) -> Path:
-    """Return the folder with the results behind a plan.
-
-    Example:
-        >>> folder_of(Path("runs/plan.json")).as_posix()
-        'runs/plan.search'
-    """
-    return out.with_suffix(".search")
-
-
-def _texts(source: Source, name: str | None, tokens: int, length: int | None) -> SearchTexts:
-    from suffice.convert.search import SearchTexts
-    from suffice.convert.search.search import rows_for
-    from suffice.models import LM
-    from suffice.text import corpus
-
-    if not isinstance(source.model, LM):
-        raise ConfigError(
-            f"a {source.kind} model is not a language model, and search weighs state and step "
-            "of one; use `suffice convert` with a target of your own."
-        )
-    if source.tokenizer is None:
-        raise ConfigError(
-            f"this {source.kind} model has no tokenizer, so no text can be read; name "
-            "one with --tokenizer."
-        )
-    text = corpus_name(name, source.facts, option="--calibration", model="the checkpoint")
-    longest = source.model.config.length
-    if length is not None and length > longest:
-        raise ConfigError(f"--length {length}: the model reads at most {longest} tokens.")
-    length = length or min(longest, MAX_LENGTH)
-    return SearchTexts(**rows_for(corpus(text), source.tokenizer, length=length, tokens=tokens))
-
-
-def _write(out: Path, result: SearchResult) -> None:
-    from suffice.convert import plan_to_json
-    from suffice.convert.search.result import draw
-    from suffice.utils.canvas import png
-    from suffice.utils.machine import machine_facts, software_versions
-
-    results = result.to_json()
-    facts = {key: results[key] for key in ("budget", "length", "quantities")}
-    results["machine"] = {**machine_facts(), **software_versions()}
-    folder = folder_of(out)
-    write_atomic(folder / "results.json", to_json(results))
-    write_atomic(folder / "figure.png", png(draw(result)))
-    write_atomic(out, to_json(plan_to_json(result.words, **facts)))
-
-
 def _print(result: SearchResult, out: Path) -> None:
+    from suffice.convert.search.result import folder_of
+
     console = Console()
     for table in (_layers(result), _quantities(result), _combinations(result)):
         console.print(table)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from suffice import AttentionSpec
-from suffice.cli.search import folder_of, search, sentences
+from suffice.cli.search import search, sentences
 from suffice.convert.search import Combination, Quantity, SearchResult, timing
+from suffice.convert.search.result import folder_of
 from suffice.convert.search.scoring import score
 from suffice.errors import ConfigError
 from suffice.models import folder

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suffice.convert.certificate import Certificate
+from suffice.convert.target import plan_to_json
 from suffice.utils.canvas import (
     COLOURS,
     FAINT,
@@ -13,8 +15,11 @@ from suffice.utils.canvas import (
     blank,
     panels_width,
     plain_powers,
+    png,
     style,
 )
+from suffice.utils.files import write_atomic, write_json
+from suffice.utils.machine import machine_facts, software_versions
 from suffice.utils.statistics import Summary, summarise
 
 if TYPE_CHECKING:
@@ -126,6 +131,25 @@ class SearchResult:
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
         return {**asdict(self), "certificate": self.certificate.to_json()}
+
+    def write(self, out: Path) -> None:
+        """Write the plan, and all results and their figure into the folder next to it."""
+        results = self.to_json()
+        facts = {key: results[key] for key in ("budget", "length", "quantities")}
+        results["machine"] = {**machine_facts(), **software_versions()}
+        write_json(folder_of(out) / "results.json", results)
+        write_atomic(folder_of(out) / "figure.png", png(draw(self)))
+        write_json(out, plan_to_json(self.words, **facts))
+
+
+def folder_of(plan: Path) -> Path:
+    """Return the folder with the results behind a plan.
+
+    Example:
+        >>> folder_of(Path("runs/plan.json")).as_posix()
+        'runs/plan.search'
+    """
+    return plan.with_suffix(".search")
 
 
 KINDS = {

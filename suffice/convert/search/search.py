@@ -45,16 +45,18 @@ from suffice.convert.search.timing import (
     time_layers,
     timed_as,
 )
+from suffice.convert.sources import Source
 from suffice.errors import ConfigError, DataError
 from suffice.models import LM
 from suffice.quantise.report import rows_of
-from suffice.text import Corpus, Documents, Tokenizer
+from suffice.text import Corpus, Documents, Tokenizer, corpus
 from suffice.utils.statistics import Summary, summarise
 from suffice.utils.timing import summarise_times
 
 MINUTES = 10.0
 SCORING_SHARE = 0.6  # of the time, when scoring ends
 TOTAL_SHARE = 0.9  # of the time, when measuring of rivals ends
+MAX_LENGTH = 512  # tokens of a row, if the model reads more
 BATCH_TOKENS = 1 << 12
 MIN_ROWS = 4  # of each part
 MIN_DOCUMENTS = 8  # that rows come from, where there are that many
@@ -74,6 +76,31 @@ class SearchTexts:
     calibration: Sequence[Tensor]  # batches to fit options on
     scoring: Sequence[Tensor]  # batches to choose options by
     judging: Sequence[Tensor]  # batches to measure the plan on
+
+    @classmethod
+    def of(
+        cls, source: Source, text: str, *, tokens: int, length: int | None = None
+    ) -> SearchTexts:
+        """Return rows of a corpus for a model, of `length` tokens or at most MAX_LENGTH."""
+        longest = source.model.config.length
+        if length is not None and length > longest:
+            raise ConfigError(f"--length {length}: the model reads at most {longest} tokens.")
+        length = length or min(longest, MAX_LENGTH)
+        return cls(**rows_for(corpus(text), source.tokenizer, length=length, tokens=tokens))
+
+
+def check_source(source: Source) -> None:
+    """Refuse other models than language models, and those without a tokenizer."""
+    if not isinstance(source.model, LM):
+        raise ConfigError(
+            f"a {source.kind} model is not a language model, and search weighs state and step "
+            "of one; use `suffice convert` with a target of your own."
+        )
+    if source.tokenizer is None:
+        raise ConfigError(
+            f"this {source.kind} model has no tokenizer, so no text can be read; name "
+            "one with --tokenizer."
+        )
 
 
 def search(

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_684, 71_251
+MOST_LINES, MOST_TEST_LINES = 71_689, 71_168
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 305, 172
@@ -26,9 +26,9 @@ MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1101,
     "choose": 2933,
-    "cli": 4260,
+    "cli": 4214,
     "comparison": 10469,
-    "convert": 5400,
+    "convert": 5451,
     "data": 3486,
     "encoders": 1036,
     "export": 1801,

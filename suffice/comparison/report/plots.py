@@ -237,7 +237,8 @@ def place_labels(
         for number, (offset, horizontal, vertical) in enumerate(PLACES):
             text.set(position=offset, ha=horizontal, va=vertical)
             box = text.get_window_extent()
-            worst.append((_cover(box, taken) + _outside(box, axes), number))
+            outside = box.width * box.height - _overlap(box, axes.get_window_extent())
+            worst.append((outside + sum(_overlap(box, other) for other in taken), number))
         offset, horizontal, vertical = PLACES[min(worst)[1]]
         text.set(position=offset, ha=horizontal, va=vertical)
         taken.append(text.get_window_extent())
@@ -251,19 +252,9 @@ def _around(axes: Axes, start: Place, end: Place, room: float) -> Bbox:
     return Bbox.from_extents(*low, *high)
 
 
-def _cover(box: Bbox, taken: list[Bbox]) -> float:
-    from matplotlib.transforms import Bbox
-
-    shared = [Bbox.intersection(box, other) for other in taken]
-    return sum(part.width * part.height for part in shared if part is not None)
-
-
-def _outside(box: Bbox, axes: Axes) -> float:
-    from matplotlib.transforms import Bbox
-
-    inside = Bbox.intersection(box, axes.get_window_extent())
-    area = 0.0 if inside is None else inside.width * inside.height
-    return box.width * box.height - area
+def _overlap(box: Bbox, other: Bbox) -> float:
+    shared = box.intersection(box, other)
+    return 0.0 if shared is None else shared.width * shared.height
 
 
 AXES = {  # title, and what a cost is divided by

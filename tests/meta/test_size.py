@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_689, 71_168
+MOST_LINES, MOST_TEST_LINES = 71_680, 71_168
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 305, 172
@@ -27,7 +27,7 @@ LINES = {
     ".": 1101,
     "choose": 2933,
     "cli": 4214,
-    "comparison": 10469,
+    "comparison": 10460,
     "convert": 5451,
     "data": 3486,
     "encoders": 1036,

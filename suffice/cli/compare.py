@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import webbrowser
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from suffice.cli.options import (
     RUNS,
     SEEDS,
     STARTED,
+    Parsed,
     Quiet,
     options_from_fields,
     parse_settings,
@@ -36,11 +38,12 @@ from suffice.cli.terminal import (
     wide_console,
 )
 from suffice.errors import ConfigError, check_known
-from suffice.utils.grammar import split_list
+from suffice.utils.grammar import parse_cells, split_list
 
 if TYPE_CHECKING:
     from suffice.comparison.compare import OwnComparison
     from suffice.comparison.jobs import Execution
+    from suffice.comparison.metrics import Margin
     from suffice.comparison.plan import Plan, SavedPlan
     from suffice.train.recipes import Recipe
 
@@ -80,6 +83,58 @@ class Command(TyperCommand):
         with formatter.section("Examples"):
             for words in EXAMPLES:
                 formatter.write(f"  suffice compare {words}\n")
+
+
+def parse_seeds(text: str) -> tuple[int, bool]:
+    """Return a number of seeds, and whether it is the most of a number still to be found.
+
+    Example:
+        >>> parse_seeds("5"), parse_seeds("auto:20")
+        ((5, False), (20, True))
+    """
+    match = re.fullmatch(r"auto(?::([0-9]{1,6}))?|(-?[0-9]{1,6})", text)
+    if match is None:
+        raise ConfigError(f"--seeds {text}: give a number such as 5, auto, or auto:20.")
+    if match[2] is not None:
+        return int(match[2]), False
+    return int(match[1] or MOST), True
+
+
+def parse_tune(text: str) -> int:
+    """Return how many learning rates to choose among.
+
+    Example:
+        >>> parse_tune("lr:5")
+        5
+    """
+    match = re.fullmatch(r"lr:([0-9]{1,6})", text)
+    if match is None:
+        raise ConfigError(
+            f"--tune {text}: give lr and how many learning rates to try, 3, 5, 7 or 9, such as "
+            "lr:5."
+        )
+    return int(match[1])
+
+
+def parse_heads(text: str) -> tuple[int, ...]:
+    """Return the numbers of heads in a list.
+
+    Example:
+        >>> parse_heads("1, 4")
+        (1, 4)
+    """
+    for word in split_list(text):
+        if not re.fullmatch(r"[1-9][0-9]{0,5}", word):
+            raise ConfigError(
+                f"--heads {word!r} is not a list of head counts; give numbers such as 1,2,4."
+            )
+    return tuple(map(int, split_list(text)))
+
+
+def parse_margin(text: str) -> Margin:
+    from suffice.comparison.metrics import Margin
+
+    return Margin.of(text, typed=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,22 +228,26 @@ class CompareOptions:
         ),
     ] = None
     mechanisms: Annotated[
-        str | None,
+        tuple[str, ...] | None,
         Option(
             help="Names, separated by commas, with changes if wanted: standard+window:16, "
             f"efficient+kv:1, linear+softmax:2; {MECHANISMS} by default.",
             **options.A_MECHANISM,
         ),
+        Parsed(split_list),
     ] = None
-    heads: Annotated[str | None, Option(help="Numbers such as 1,2,4; the recipe's by default.")] = (
-        None
-    )
+    heads: Annotated[
+        tuple[int, ...] | None,
+        Option(help="Numbers such as 1,2,4; the recipe's by default."),
+        Parsed(parse_heads),
+    ] = None
     seeds: Annotated[
-        str | None,
+        tuple[int, bool] | None,
         Option(
             help=f"Training runs of each mechanism; {SEEDS} by default. auto adds seeds where the "
             f"verdict is open, up to {MOST}, or auto:20 up to 20; the intervals allow for it."
         ),
+        Parsed(parse_seeds),
     ] = None
     folds: Annotated[
         int | None,
@@ -198,13 +257,14 @@ class CompareOptions:
         ),
     ] = None
     tune: Annotated[
-        str | None,
+        int | None,
         Option(
             metavar="lr:N",
             help="Before the comparison, choose the learning rate of each mechanism among N (3, 5, "
             "7 or 9) around the recipe's, by validation loss on two further seeds; lr:5 costs ten "
             "more trainings of each.",
         ),
+        Parsed(parse_tune),
     ] = None
     metric: Annotated[
         str | None,
@@ -219,11 +279,12 @@ class CompareOptions:
     ] = None
     length: Annotated[int | None, Option(help="Tokens of a text; the recipe's by default.")] = None
     margin: Annotated[
-        str | None,
+        Any,
         Option(
             help=f"Largest acceptable loss: points ({MARGIN_POINTS:g} by default), hundredths of a "
             "nat for log-loss, percent for perplexity; or with a unit: 1%, '0.02 nats'."
         ),
+        Parsed(parse_margin),
     ] = None
     baseline: Annotated[
         str | None,
@@ -233,22 +294,27 @@ class CompareOptions:
         ),
     ] = None
     device: Annotated[str | None, Option(help=f"cpu or cuda; {DEVICE} by default.")] = None
-    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+    settings: Annotated[
+        dict[str, Any] | None,
+        set_option(
+            "Another size or hyper-parameter of the recipe, such as length=128, d_model=128, "
+            "depth=4, batch_size=32, learning_rate=3e-4, optimiser=muon; repeatable."
+        ),
+        Parsed(partial(parse_settings, options={}), list[str] | None),
+    ] = field(default=None, hash=False)
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
-        from suffice.comparison.metrics import METRICS, Margin
+        from suffice.comparison.metrics import METRICS
         from suffice.comparison.plan import MARGIN, Plan, check_several
+        from suffice.train.recipes.own_data import usual_folds
 
-        margin = None if self.margin is None else Margin.of(self.margin, typed=True)
-        usual = MECHANISMS if self.start is None else STARTED
-        mechanisms = split_list(usual if self.mechanisms is None else self.mechanisms)
-        # parsed before the recipe, which imports torch
-        heads = None if self.heads is None else parse_heads(self.heads)
-        tune = None if self.tune is None else parse_tune(self.tune)
-        seeds = None if self.seeds is None else parse_seeds(self.seeds)
         recipe = self._recipe(saved)
+        mechanisms = split_list(MECHANISMS if self.start is None else STARTED)
+        if self.mechanisms is not None:
+            mechanisms = self.mechanisms
         plan: dict[str, Any] = {
             "mechanisms": mechanisms,
+            "heads": (recipe.num_heads,),
             "seeds": SEEDS,
             "auto": False,
             "metric": recipe.usual_metric,
@@ -259,24 +325,15 @@ class CompareOptions:
             "folds": None,
         }
         if saved is not None:
-            plan = {name: getattr(saved, name) for name in (*plan, "heads")}
-        overrides = {
-            "mechanisms": None if self.mechanisms is None else mechanisms,
-            "heads": heads,
-            "tune": tune,
-            "metric": self.metric,
-            "baseline": self.baseline,
-            "device": self.device,
-        }
-        plan |= {name: value for name, value in overrides.items() if value is not None}
-        if margin is not None:
+            plan = {name: getattr(saved, name) for name in plan}
+        names = ("mechanisms", "heads", "tune", "metric", "baseline", "device")
+        plan |= {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.margin is not None:
             check_known("metric", plan["metric"], METRICS)
-            plan["margin"], _ = margin.for_metric(plan["metric"], METRICS[plan["metric"]].kind)
-        if seeds is not None:
-            plan["seeds"], plan["auto"] = seeds
-        from suffice.train.recipes.own_data import usual_folds
-
-        plan.setdefault("heads", (recipe.num_heads,))
+            kind = METRICS[plan["metric"]].kind
+            plan["margin"], _ = self.margin.for_metric(plan["metric"], kind)
+        if self.seeds is not None:
+            plan["seeds"], plan["auto"] = self.seeds
         if self.folds is not None:
             plan["folds"] = self.folds or None
         elif saved is None and plan["tune"] is None:
@@ -312,8 +369,8 @@ class CompareOptions:
         if stored and recipe.name == stored.get("name"):
             recipe = restored(recipe, stored)
         sizes = {"epochs": self.epochs, "length": self.length}
-        settings = self.settings | {k: size for k, size in sizes.items() if size is not None}
-        return with_settings(self._with_data(recipe), settings)
+        sizes = {name: size for name, size in sizes.items() if size is not None}
+        return with_settings(self._with_data(recipe), {**(self.settings or {}), **sizes})
 
     def _with_data(self, recipe: Recipe) -> Recipe:
         from suffice.train.recipes.own_data import TABLE, of_user
@@ -350,12 +407,13 @@ class RunOptions:
         ),
     ] = False
     cells: Annotated[
-        str | None,
+        tuple[int, int] | None,
         Option(
             metavar="I/N",
             help="Train only the I-th of N shares of the cells, for a job of a cluster; the jobs "
             "share --out, and a last call with --resume reports.",
         ),
+        Parsed(partial(parse_cells, option="--cells ")),
     ] = None
     jobs: Annotated[
         int | None,
@@ -388,13 +446,6 @@ class RunOptions:
         check_known("cost", self.cost, COSTS)
 
     @property
-    def share(self) -> tuple[int, int] | None:
-        """The share (i, n) of the cells to train; None = all."""
-        from suffice.comparison.plan import parse_cells
-
-        return None if self.cells is None else parse_cells(self.cells, "--cells ")
-
-    @property
     def execution(self) -> Execution | None:
         """How cells are trained side by side; None for one after the other in this process."""
         from suffice.comparison.jobs import Execution
@@ -412,13 +463,6 @@ class RunOptions:
 def compare(
     choices: CompareOptions,
     *,
-    settings: Annotated[
-        list[str] | None,
-        set_option(
-            "Another size or hyper-parameter of the recipe, such as length=128, d_model=128, "
-            "depth=4, batch_size=32, learning_rate=3e-4, optimiser=muon; repeatable."
-        ),
-    ] = None,
     out: Annotated[
         Path | None, Option(help=f"Folder of the results; a new one in {RUNS}/ by default.")
     ] = None,
@@ -435,9 +479,8 @@ def compare(
     same order. The verdict is a non-inferiority test over paired seeds. Exit code: 0 if a cheaper
     mechanism suffices, 10 if none does, 11 if that is open, 12 if there is nothing to compare.
     """
-    choices = replace(choices, settings=parse_settings(settings or [], {}))
-    if how.share is not None and out is None:
-        raise ConfigError(f"--cells {how.cells}: name the folder that the jobs share with --out.")
+    if how.cells is not None and out is None:
+        raise ConfigError("--cells: name the folder that the jobs share with --out.")
     run = _compare(choices, latest_folder(choices) if how.resume and out is None else out, how)
     if run is None:
         return
@@ -458,7 +501,7 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> O
             "compare trains its cells in processes of its own: give --jobs N, --cells I/N or "
             "--engine ray in place of torchrun, which is for suffice train."
         )
-    share = how.share
+    share = how.cells
     joining = share is not None and (folder / FILE).exists()  # another job began it
     plan = choices.plan(read_plan(folder) if joining or how.resume else None)
     from suffice.comparison.compare import OwnComparison, claim, refuse_together
@@ -512,52 +555,6 @@ def _record(run: OwnComparison) -> dict[str, Any]:
         results=run.results.to_json(),
         disagreements=encode([asdict(one) for one in read_disagreements(run.folder)]),
     )
-
-
-def parse_seeds(text: str) -> tuple[int, bool]:
-    """Return a number of seeds, and whether it is the most of a number still to be found.
-
-    Example:
-        >>> parse_seeds("5"), parse_seeds("auto:20")
-        ((5, False), (20, True))
-    """
-    match = re.fullmatch(r"auto(?::([0-9]{1,6}))?|(-?[0-9]{1,6})", text)
-    if match is None:
-        raise ConfigError(f"--seeds {text}: give a number such as 5, auto, or auto:20.")
-    if match[2] is not None:
-        return int(match[2]), False
-    return int(match[1] or MOST), True
-
-
-def parse_tune(text: str) -> int:
-    """Return how many learning rates to choose among.
-
-    Example:
-        >>> parse_tune("lr:5")
-        5
-    """
-    match = re.fullmatch(r"lr:([0-9]{1,6})", text)
-    if match is None:
-        raise ConfigError(
-            f"--tune {text}: give lr and how many learning rates to try, 3, 5, 7 or 9, such as "
-            "lr:5."
-        )
-    return int(match[1])
-
-
-def parse_heads(text: str) -> tuple[int, ...]:
-    """Return the numbers of heads in a list.
-
-    Example:
-        >>> parse_heads("1, 4")
-        (1, 4)
-    """
-    for word in split_list(text):
-        if not re.fullmatch(r"[1-9][0-9]{0,5}", word):
-            raise ConfigError(
-                f"--heads {word!r} is not a list of head counts; give numbers such as 1,2,4."
-            )
-    return tuple(map(int, split_list(text)))
 
 
 def new_folder(recipe: Recipe) -> Path:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from rich.console import Console
 from typer import Argument, Option
@@ -135,12 +135,19 @@ TokenizerOption = Annotated[
 ]
 
 
+class Parsed(NamedTuple):
+    """Marks a field whose option is text that a function reads at the door."""
+
+    read: Callable[[Any], Any]
+    text: Any = str | None  # type of the option
+
+
 def options_from_fields(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that the fields of its dataclasses declare.
 
     Each parameter whose type is a dataclass is replaced by the fields that carry an `Option`; the
     command gets the dataclass, made of their values. So an option that is also recorded, or passed
-    on, is written once: its type, help, default and name.
+    on, is written once: its type, help, default, name and reader.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: _declared(hint) for name, hint in hints.items() if is_dataclass(hint)}
@@ -148,32 +155,40 @@ def options_from_fields(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(command).parameters.values():
         name = parameter.name
         unchanged = parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY)
-        parameters += groups.get(name, [unchanged])
+        parameters += [option for option, _ in groups[name]] if name in groups else [unchanged]
 
     @wraps(command)
     def wrapper(**values: Any) -> None:
         records = {}
         for name, group in groups.items():
-            names = {option.name for option in group} & values.keys()
-            records[name] = hints[name](**{field: values.pop(field) for field in names})
+            named = {}
+            for option, parsed in group:
+                if option.name in values:
+                    value = values.pop(option.name)
+                    unread = parsed is None or value is None
+                    named[option.name] = value if unread else parsed.read(value)
+            records[name] = hints[name](**named)
         command(**values, **records)
 
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return wrapper
 
 
-def _declared(record: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(record, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(record)
-        if any(isinstance(each, ParameterInfo) for each in get_args(hints[field.name]))
-    ]
+def _declared(record: Any) -> list[tuple[inspect.Parameter, Parsed | None]]:
+    declared = []
+    for field in fields(record):
+        hint = get_type_hints(record, include_extras=True)[field.name]
+        marks = get_args(hint)[1:]
+        parsed = next((mark for mark in marks if isinstance(mark, Parsed)), None)
+        if option := next((mark for mark in marks if isinstance(mark, ParameterInfo)), None):
+            parameter = inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=hint if parsed is None else Annotated[parsed.text, option],
+            )
+            declared.append((parameter, parsed))
+    return declared
 
 
 @cache

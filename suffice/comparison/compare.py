@@ -129,7 +129,9 @@ def compare(
         if plan.recipe.task == TABLE and share is None:
             figure = _answer_by_words(plan, dataset, folder, shown)
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
-        tuned = tune(plan, dataset, folder, console=console, quiet=quiet)
+        tuned = ()
+        if plan.tune is not None:
+            tuned = tune(plan, dataset, folder, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
         if measured and share is None and plan.tune is None:
             waiting = sum(not cell_path(folder, *key).exists() for key in keys)

@@ -34,28 +34,28 @@ Step = Callable[[int, int], None]
 
 WINDOWS = 16  # computed at once
 LARGEST_EXPONENT = 700.0  # whose power of e is a float
+ENCODED = "of the text that is encoded"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
     """One figure of an evaluation."""
 
-    name: str  # name of the scorer
-    value: float  # a share from 0 to 1, or what the name says
-    # standard error of the value over the items; None for a single item
-    standard_error: float | None
-    description: str  # formula of the value, in one line
+    name: str
+    value: float
+    standard_error: float | None  # over the items; None for a single item
+    description: str  # formula of the value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """The scores of a model on a task."""
 
-    task: str  # name of the task
-    items: int  # number of evaluated items
-    of: int  # number of items in the source
-    source: str  # file or corpus of the items
-    scores: tuple[Score, ...]  # scores of the model
+    task: str
+    items: int  # evaluated
+    of: int  # items in the source
+    source: str  # file or corpus
+    scores: tuple[Score, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data."""
@@ -86,7 +86,8 @@ def perplexity(
         limit: number of windows to read from the start; None reads all.
         step: function called with the number of finished windows, and of all.
     """
-    _check_limit(limit)
+    if limit is not None and limit < 1:
+        raise ConfigError(f"limit={limit}; give at least 1 item, or none for all.")
     source = corpus(data)
     if source.name in CORPORA:
         text = source.validation if source.test is None else source.test
@@ -102,15 +103,10 @@ def perplexity(
     error = _standard_error([each / n for each, n in zip(losses, counts, strict=True)])
     scores = (
         Score(name="loss", value=loss, standard_error=error, description="nats per token"),
-        _exponential("perplexity", loss, error, "e to the loss"),
+        _exponential(loss, error),
         *(
-            Score(
-                name=name,
-                value=value,
-                standard_error=None,
-                description="of the text that is encoded",
-            )
-            for name, value in size.bits(loss).items()
+            Score(name=name, value=bits, standard_error=None, description=ENCODED)
+            for name, bits in size.bits(loss).items()
         ),
     )
     return Evaluation(task="perplexity", items=total, of=of, source=source.source, scores=scores)
@@ -135,19 +131,14 @@ def _window_losses(
     return losses, counts
 
 
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise ConfigError(f"limit={limit}; give at least 1 item, or none for all.")
-
-
 def _standard_error(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
-def _exponential(name: str, exponent: float, error: float | None, description: str) -> Score:
-    value = math.exp(min(exponent, LARGEST_EXPONENT))
+def _exponential(loss: float, error: float | None) -> Score:
+    value = math.exp(min(loss, LARGEST_EXPONENT))
     error = None if error is None else value * error
-    return Score(name=name, value=value, standard_error=error, description=description)
+    return Score(name="perplexity", value=value, standard_error=error, description="e to the loss")
 
 
 TOGETHER = 8  # rows computed at once
@@ -162,34 +153,28 @@ ALARM = "ALARM: control succeeded"
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Rows [B, T], the query positions [A] and their target tokens [B, A].
-
-    `before` are the positions [A] of the same tokens where they could not be known yet, `back` the
-    fewest tokens from a question to its answer, `must_fail` why nobody can know ("" = one can).
-    """
+    """Rows of tokens that ask for others."""
 
     name: str
-    rows: Tensor
-    query_positions: Tensor
-    answers: Tensor
-    back: int
+    rows: Tensor  # [B, T]
+    query_positions: Tensor  # [A]
+    answers: Tensor  # [B, A], target tokens
+    back: int  # fewest tokens from a question to its answer
     chance: float
-    before: Tensor | None = None
-    must_fail: str = ""
+    before: Tensor | None = None  # [A], of the same tokens where they could not be known yet
+    must_fail: str = ""  # why nobody can know; "": one can
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recall:
     """A model's accuracy on one kind of question, over rows."""
 
-    name: str  # name of the questions
-    accuracy: Summary  # share of right answers
-    chance: float  # accuracy of a guess that has not found the answer
+    name: str  # of the questions
+    accuracy: Summary
+    chance: float  # accuracy of a guess
     control: str  # reason why it must fail; "" where it may succeed
-    back: int  # least number of tokens from a question back to its answer
-    # loss at the first time less that at the second, over rows, nats; None where there is one time
-    # only
-    gain: Summary | None
+    back: int  # fewest tokens from a question back to its answer
+    gain: Summary | None  # loss at the first time less that at the second, nats; None: one time
 
     @property
     def above(self) -> bool:

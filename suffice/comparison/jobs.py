@@ -68,16 +68,12 @@ def cell_name(key: Key) -> str:
 class Execution:
     """Settings of a run of cells; only the number of threads can change a result."""
 
-    # cells that are trained at a time; None is 1 on this machine, and as many as have room on a
-    # cluster
-    jobs: int | None = None
-    threads: int = 1  # threads of each
-    minutes: float | None = None  # time after which no cell is begun; None sets none
-    engine: str = "local"  # "local" for processes of this machine, or "ray"
-    # address of the Ray cluster, HOST:PORT; "auto" (or None) is that which this machine belongs to,
-    # "local" starts one
-    address: str | None = None
-    quiet: bool = False  # whether no progress is shown
+    jobs: int | None = None  # at a time; None: 1 on this machine, all that fit into a cluster
+    threads: int = 1  # of each
+    minutes: float | None = None  # after which no cell is begun
+    engine: str = "local"  # processes of this machine, or "ray"
+    address: str | None = None  # HOST:PORT of the cluster; "auto" (None): this machine's; "local"
+    quiet: bool = False  # show no progress
 
     def __post_init__(self) -> None:
         for name in ("jobs", "threads"):
@@ -123,34 +119,23 @@ class Execution:
 
 
 class Job(Protocol):
-    """One training, which is sent to a worker."""
+    """One training, which may be sent to a worker."""
 
     @property
-    def name(self) -> str:
-        """Its name in messages."""
-
+    def name(self) -> str: ...
     @property
-    def device(self) -> str:
-        """The device it is trained on, "cpu" or "cuda"."""
-
-    def data(self) -> Any:
-        """Return what it is trained on; None if the training reads its data itself."""
-
-    def checkpoint(self, folder: Path) -> Path | None:
-        """Return the file that an interrupted training continues from, None if there is none."""
-
-    def run(self, data: Any, folder: Path, progress: Progress) -> None:
-        """Train, and write the files of the result; the record of the cell is the last."""
+    def device(self) -> str: ...  # "cpu" or "cuda"
+    def data(self) -> Any: ...  # None if the training reads its data itself
+    def checkpoint(self, folder: Path) -> Path | None: ...  # an interrupted training continues it
+    def run(self, data: Any, folder: Path, progress: Progress) -> None: ...  # writes the cell last
 
 
 @dataclass(frozen=True)
 class CellJob:
-    """A cell of a plan."""
-
-    plan: Plan  # the comparison
-    key: Key  # mechanism, number of heads, seed
+    plan: Plan
+    key: Key
     alone: bool = False  # whether no other cell is trained on the machine at the same time
-    rate: float | None = None  # learning rate; None for the recipe's
+    rate: float | None = None  # of learning; None for the recipe's
 
     @property
     def name(self) -> str:
@@ -182,9 +167,7 @@ class WorkerLostError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a training: why it failed, None if it did not, and how long it took."""
-
-    failure: str | None
+    failure: str | None  # reason; None: trained
     seconds: float
 
 
@@ -196,32 +179,23 @@ class Engine(Protocol):
 
     jobs: int  # at a time
 
-    def submit(self, worker: int, job: Job) -> Future[Any]:
-        """Begin a training."""
-
+    def submit(self, worker: int, job: Job) -> Future[Any]: ...
     def result(self, worker: int, future: Future[Any]) -> Outcome:
         """Return what became of it, with its files in the folder; raises WorkerLostError."""
 
-    def progress(self, worker: int) -> float:
-        """Return the share of its training that a worker has done."""
-
-    def interrupt(self) -> None:
-        """Let running trainings write their checkpoints and end."""
-
-    def close(self) -> None:
-        """Release the workers."""
+    def progress(self, worker: int) -> float: ...  # share of its training
+    def interrupt(self) -> None: ...  # running trainings write their checkpoints and end
+    def close(self) -> None: ...
 
 
 @dataclass
 class Pool:
     """Workers that train side by side."""
 
-    engine: Engine  # processes of the workers
-    display: Workers  # display of the progress
-    seconds: float = field(default=0.0, init=False)  # duration of all trainings together
-    # time from the start of the first training to the end of the last, so without that in which
-    # processes or a cluster start
-    elapsed: float = field(default=0.0, init=False)
+    engine: Engine
+    display: Workers
+    seconds: float = field(default=0.0, init=False)  # of all trainings together
+    elapsed: float = field(default=0.0, init=False)  # from the first's start to the last's end
     _began: float = field(default=math.inf, init=False)
 
     def train(
@@ -322,10 +296,9 @@ def train_one(
 
 
 class LocalProcesses:
-    """One process for each worker, replaced when it is lost.
+    """One process for each worker, replaced when it is lost."""
 
-    Every worker is a separate pool: a pool that loses a process ends all of its processes.
-    """
+    # every worker is a pool: a pool that loses a process ends all of its processes
 
     def __init__(self, folder: Path, options: Execution) -> None:
         self._arguments = folder.absolute(), options.threads
@@ -337,7 +310,6 @@ class LocalProcesses:
         self._pools: dict[int, ProcessPoolExecutor] = {}
 
     def submit(self, worker: int, job: Job) -> Future[Outcome]:
-        """Begin a training in the worker's process, which is started if there is none."""
         self._shares[worker] = 0.0
         if worker not in self._pools:
             self._pools[worker] = ProcessPoolExecutor(
@@ -455,11 +427,7 @@ Files = dict[str, bytes]  # content by path within the folder
 
 
 class RayTasks:
-    """One task of a Ray cluster for each training.
-
-    A connection that the caller made by `ray.init`, with a runtime environment perhaps, is used and
-    left open.
-    """
+    """One task of a Ray cluster for each training; the caller's connection stays open."""
 
     def __init__(self, folder: Path, options: Execution) -> None:
         otherwise = "; or leave --engine out to train on this machine alone"
@@ -516,7 +484,6 @@ class RayTasks:
         return reference.future()
 
     def result(self, worker: int, future: Future[tuple[Outcome, Files]]) -> Outcome:
-        """Return what became of a training, whose files are then in the folder."""
         _, checkpoint = self._running.pop(worker)
         try:
             outcome, files = future.result()
@@ -531,8 +498,7 @@ class RayTasks:
         return outcome
 
     def progress(self, worker: int) -> float:  # noqa: ARG002 - of an engine
-        """Return nothing done: a task says nothing before it returns."""
-        return 0.0
+        return 0.0  # a task says nothing before it returns
 
     def interrupt(self) -> None:
         """Let running trainings return their checkpoints; those that wait for room are dropped."""

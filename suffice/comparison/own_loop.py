@@ -30,13 +30,12 @@ from suffice.comparison.answers import Answers, from_scores, path_of, write_answ
 from suffice.comparison.compare import OwnComparison, provenance
 from suffice.comparison.jobs import Execution, trainer
 from suffice.comparison.metrics import LOWER, Margin, own_metric
-from suffice.comparison.plan import MARGIN, SavedPlan, check_several, parse_cells, run_folder
+from suffice.comparison.plan import MARGIN, SavedPlan, check_several, run_folder
 from suffice.comparison.results import (
     OWN_LOOP,
     Cell,
     Results,
     cell_path,
-    check_margin,
     find_cells,
     read_cell,
     with_rows,
@@ -50,6 +49,7 @@ from suffice.ops.flops import register_flops
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.spec import AttentionSpec
 from suffice.train.recipes import SCALES
+from suffice.utils.grammar import parse_cells
 from suffice.utils.machine import source_commit
 from suffice.utils.progress import Progress
 from suffice.utils.records import Axis, is_whole
@@ -261,8 +261,6 @@ def compare(
     name, named = _name_of(train), _named(mechanisms)
     baseline = baseline or next(iter(named))
     check_known("baseline", baseline, named)
-    if seeds < 1:
-        raise ConfigError(f"seeds={seeds}; give at least 1, and 5 for a verdict.")
     better = better or (LOWER if metric in LOSSES else None)
     relative = metric == PERPLEXITY if relative is None else relative
     if better is not None:
@@ -275,7 +273,6 @@ def compare(
     kind = "share" if better is None else "ratio" if relative else "value"
     margin, in_percent = Margin.of(margin).for_metric(metric, kind)
     relative = relative or in_percent
-    check_margin(margin, own_unit=better is not None and not relative)
     share = cells or os.environ.get(CELLS)
     options = {"jobs": jobs, "threads": threads, "engine": engine, "address": address}
     execution = Execution.of(**options, quiet=quiet)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +54,7 @@ class Plan:
             if not values or len(set(values)) < len(values):
                 listed = ", ".join(map(str, values)) or "none"
                 raise ConfigError(f"{name}: {listed}; name at least one, each once.")
-        if self.seeds < 1:
-            raise ConfigError(f"seeds={self.seeds}; give at least 1, and 5 for a verdict.")
+        _check_ranges(self)
         if self.baseline not in self.mechanisms:
             raise ConfigError(
                 f"the baseline {self.baseline!r} is not among the mechanisms "
@@ -64,7 +62,6 @@ class Plan:
             )
         if self.auto and self.seeds < FIRST:
             raise ConfigError(f"seeds=auto:{self.seeds}; give at least auto:{FIRST}.")
-        check_margin(self.margin)
         check_known("metric", self.metric, METRICS)
         if self.tune is not None:
             check_rates(self.tune)
@@ -179,6 +176,16 @@ class SavedPlan:
     relative: bool = False
     commands: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+
+
+def _check_ranges(plan: Plan | SavedPlan) -> None:
+    if plan.seeds < 1:
+        raise ConfigError(f"seeds={plan.seeds}; give at least 1, and 5 for a verdict.")
+    in_own_unit = isinstance(plan, SavedPlan) and plan.better is not None and not plan.relative
+    check_margin(plan.margin, own_unit=in_own_unit)
+
 
 def check_several(mechanisms: Collection[str]) -> None:
     if len(mechanisms) < 2:  # noqa: PLR2004
@@ -195,19 +202,6 @@ def check_rates(count: int) -> None:
             f"tune={count} learning rates; give 3, 5, 7 or 9, so that the recipe's is in the "
             "middle."
         )
-
-
-def parse_cells(text: str, option: str) -> tuple[int, int]:
-    """Return I and N of "I/N", the I-th of N shares of the cells.
-
-    Example:
-        >>> parse_cells("3/16", "--cells ")
-        (3, 16)
-    """
-    match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
-    if match is None or int(match[1]) > int(match[2]):
-        raise ConfigError(f"{option}{text}: give the number of a share of all, such as 3/16.")
-    return int(match[1]), int(match[2])
 
 
 def run_folder(folder: Path) -> RunFolder:

@@ -19,7 +19,6 @@ from suffice.comparison.answers import NONE, Answers, path_of, write_answers
 from suffice.comparison.metrics import METRICS
 from suffice.comparison.plan import Plan, describe_for_others
 from suffice.comparison.results import Cell, cell_path, write_cell
-from suffice.comparison.tuning import at_rate
 from suffice.data import Dataset, Split
 from suffice.data.dataset import ImagePreparation
 from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN, start_of
@@ -40,6 +39,7 @@ from suffice.train import (
     fit,
     resolve_device,
 )
+from suffice.train.recipes import Recipe
 from suffice.train.scoring import ModelInputs, cross_entropy, evaluating, flatten_answers
 from suffice.utils.files import replacing_folder, write_json
 from suffice.utils.machine import EnergyMeter
@@ -211,6 +211,14 @@ class CellFiles:
                     f"cannot make {folder} ({error.strerror}); choose a folder that can be "
                     "written with --out."
                 ) from error
+
+
+def at_rate(recipe: Recipe, rate: float | None) -> Recipe:
+    """Return a recipe with another learning rate; None leaves it as it is."""
+    if rate is None:
+        return recipe
+    training = dataclasses.replace(recipe.training, learning_rate=rate)
+    return dataclasses.replace(recipe, training=training)
 
 
 def train_cell(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from rich.console import Console
 
 from suffice.comparison.plan import Plan
 from suffice.comparison.results import Tuned, cell_path
+from suffice.comparison.training import at_rate
 from suffice.data import Dataset
 from suffice.errors import StateError
 from suffice.train import Progress, fit, show
-from suffice.train.recipes import Recipe
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 
@@ -39,13 +39,6 @@ def grid(rate: float, count: int) -> tuple[float, ...]:
     )
 
 
-def at_rate(recipe: Recipe, rate: float | None) -> Recipe:
-    """Return a recipe with another learning rate; None leaves it as it is."""
-    if rate is None:
-        return recipe
-    return replace(recipe, training=replace(recipe.training, learning_rate=rate))
-
-
 TrialKey = tuple[str, int, float, int]
 """Mechanism, heads, rate and seed."""
 
@@ -58,26 +51,19 @@ def trial_keys(plan: Plan, rates: Sequence[float], seeds: int = SEEDS) -> list[T
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    rate: float  # the learning rate
-    loss: float  # lowest validation loss of its epochs; infinity where the training diverged
-    seconds: float  # seconds of training
+    rate: float
+    loss: float  # lowest of its epochs in validation; infinity: diverged
+    seconds: float
 
 
 def tune(
-    plan: Plan,
-    dataset: Dataset,
-    folder: Path,
-    *,
-    console: Console,
-    quiet: bool = False,
+    plan: Plan, dataset: Dataset, folder: Path, *, console: Console, quiet: bool = False
 ) -> tuple[Tuned, ...]:
     """Return the learning rate of every (mechanism, heads), chosen by validation loss.
 
     All have the same grid and the same seeds, which no compared training uses; the test part is
     not read. Each finished training is written at once, so an interrupted choice continues.
     """
-    if plan.tune is None:
-        return ()
     rates = grid(plan.recipe.training.learning_rate, plan.tune)
     keys = trial_keys(plan, rates)
     is_there = [trial_path(folder, *key).exists() for key in keys]
@@ -85,7 +71,7 @@ def tune(
     with show(console, cells=len(keys), done=sum(is_there), quiet=quiet) as progress:
         for key, exists in zip(keys, is_there, strict=True):
             if exists:
-                trials[key] = _read(folder, *key)
+                trials[key] = _read(folder, key)
                 trial_checkpoint(folder, *key).unlink(missing_ok=True)
                 continue
             trials[key] = train_trial(plan, key, dataset, folder, progress)
@@ -102,7 +88,7 @@ def tried(plan: Plan, folder: Path, rates: Sequence[float], seeds: int) -> tuple
     keys = trial_keys(plan, rates, seeds)
     if not all(trial_path(folder, *key).exists() for key in keys):
         return ()
-    return _tuned(plan, {key: _read(folder, *key) for key in keys})
+    return _tuned(plan, {key: _read(folder, key) for key in keys})
 
 
 def _tuned(plan: Plan, trials: Mapping[TrialKey, Trial]) -> tuple[Tuned, ...]:
@@ -135,11 +121,7 @@ def _chosen(
 
 
 def train_trial(
-    plan: Plan,
-    key: TrialKey,
-    dataset: Dataset,
-    folder: Path,
-    progress: Progress,
+    plan: Plan, key: TrialKey, dataset: Dataset, folder: Path, progress: Progress
 ) -> Trial:
     """Train one model of the grid or resume it, and write what came of it."""
     mechanism, num_heads, rate, seed = key
@@ -172,9 +154,8 @@ def train_trial(
     return trial
 
 
-def _read(folder: Path, mechanism: str, num_heads: int, rate: float, seed: int) -> Trial:
-    path = trial_path(folder, mechanism, num_heads, rate, seed)
-    return read_record(Trial, path, advice=RETRAIN)
+def _read(folder: Path, key: TrialKey) -> Trial:
+    return read_record(Trial, trial_path(folder, *key), advice=RETRAIN)
 
 
 def trial_checkpoint(folder: Path, *key: Any) -> Path:

@@ -163,3 +163,16 @@ def parse_share(text: str) -> float:
             "100%, such as 1%."
         )
     return number / 100
+
+
+def parse_cells(text: str, option: str) -> tuple[int, int]:
+    """Return I and N of "I/N", the I-th of N shares of the cells.
+
+    Example:
+        >>> parse_cells("3/16", "--cells ")
+        (3, 16)
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
+    if match is None or int(match[1]) > int(match[2]):
+        raise ConfigError(f"{option}{text}: give the number of a share of all, such as 3/16.")
+    return int(match[1]), int(match[2])

@@ -13,6 +13,8 @@ from suffice.cli.compare import (
     latest_folder,
     new_folder,
     parse_heads,
+    parse_margin,
+    parse_tune,
 )
 from suffice.comparison.jobs import Execution
 from suffice.comparison.plan import Plan, read_plan
@@ -53,11 +55,11 @@ def test_nothing_said_is_the_default():
 def test_everything_said_is_in_the_plan():
     plan = CompareOptions(
         task="imdb",
-        mechanisms=" gqa,mqa, standard ",
-        heads="2, 8",
-        seeds="3",
+        mechanisms=("gqa", "mqa", "standard"),
+        heads=(2, 8),
+        seeds=(3, False),
         epochs=2,
-        margin=0.5,
+        margin=parse_margin("0.5"),
         baseline="mqa",
     ).plan()
     assert plan.recipe == replace(imdb(), training=replace(imdb().training, epochs=2))
@@ -66,8 +68,8 @@ def test_everything_said_is_in_the_plan():
 
 
 def test_the_baseline_is_standard_or_else_the_first():
-    assert CompareOptions(mechanisms="gqa,standard").plan().baseline == "standard"
-    assert CompareOptions(mechanisms="mqa,gqa").plan().baseline == "mqa"
+    assert CompareOptions(mechanisms=("gqa", "standard")).plan().baseline == "standard"
+    assert CompareOptions(mechanisms=("mqa", "gqa")).plan().baseline == "mqa"
 
 
 def test_a_scale_may_be_chosen():
@@ -91,7 +93,7 @@ def test_a_number_of_heads_that_is_none_is_refused(word):
     with pytest.raises(ConfigError, match=told):
         parse_heads(word)
     with pytest.raises(ConfigError, match=told):
-        CompareOptions(heads=f"4,{word}").plan()
+        parse_heads(f"4,{word}")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,9 @@ def test_a_number_of_heads_that_is_none_is_refused(word):
     ],
 )
 def test_a_margin_is_in_points_unless_a_unit_says_otherwise(margin, metric, fraction):
-    assert CompareOptions(margin=margin, metric=metric).plan().margin == pytest.approx(fraction)
+    assert CompareOptions(
+        margin=parse_margin(margin), metric=metric
+    ).plan().margin == pytest.approx(fraction)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def test_a_margin_is_in_points_unless_a_unit_says_otherwise(margin, metric, frac
 )
 def test_a_margin_that_is_none_or_may_be_meant_otherwise_is_refused(margin, metric, value):
     with pytest.raises(ConfigError, match=value):
-        CompareOptions(margin=margin, metric=metric).plan()
+        CompareOptions(margin=parse_margin(margin), metric=metric).plan()
 
 
 # going on
@@ -152,7 +156,11 @@ def test_the_scale_is_kept_and_may_be_said_again(tmp_path):
 def test_what_is_said_anew_counts(tmp_path):
     kept = begun(tmp_path, digits_vit())
     plan = CompareOptions(
-        mechanisms="gqa,mqa", heads="2", seeds="9", margin=2, baseline="mqa"
+        mechanisms=("gqa", "mqa"),
+        heads=(2,),
+        seeds=(9, False),
+        margin=parse_margin("2"),
+        baseline="mqa",
     ).plan(kept)
     assert (plan.mechanisms, plan.heads, plan.seeds) == (("gqa", "mqa"), (2,), 9)
     assert (plan.baseline, plan.margin) == ("mqa", 0.02)
@@ -252,11 +260,11 @@ def test_a_missing_run_is_reported(here):
 @pytest.mark.parametrize("text", ["5", "lr", "lr:", "lr:five", "wd:5", "lr:-3"])
 def test_a_grid_that_is_none_is_refused_with_a_legal_one(text):
     with pytest.raises(ConfigError, match="such as lr:5"):
-        CompareOptions(tune=text).plan()
+        parse_tune(text)
 
 
 def test_tuning_is_part_of_the_plan():
-    assert CompareOptions(tune="lr:5").plan().tune == 5
+    assert CompareOptions(tune=5).plan().tune == 5
     assert CompareOptions().plan().tune is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import multiprocessing
 import random
 from dataclasses import replace
@@ -117,6 +118,24 @@ def test_a_mechanism_that_changed_does_not_go_on_with_its_cells(tmp_path, before
     run(train, tmp_path, ("standard", "efficient"))
     with pytest.raises(ConfigError, match="another 'mine'"):
         run(train, tmp_path, {**mechanisms, "mine": after})
+
+
+def test_a_folder_of_before_goes_on(tmp_path):
+    """Its digest of a function was of more code, and cannot be compared; a preset's name can."""
+    train, calls = counted()
+    mechanisms = {"standard": "standard", "mine": near(4)}
+    run(train, tmp_path, mechanisms)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert "commit" in plan["recipe"]
+    plan["recipe"]["made_by"] = {"standard": "standard", "mine": "0123456789abcdef"}
+    del plan["recipe"]["commit"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    run(train, tmp_path, mechanisms)
+    assert len(calls) == 6
+    plan["recipe"]["made_by"]["mine"] = "mqa"
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(ConfigError, match="another 'mine'"):
+        run(train, tmp_path, mechanisms)
 
 
 def test_shares_are_merged_by_reading(tmp_path, monkeypatch):

@@ -16,7 +16,6 @@ from suffice.cli.compare import (
     parse_margin,
     parse_tune,
 )
-from suffice.comparison.jobs import Execution
 from suffice.comparison.plan import Plan, read_plan
 from suffice.errors import ConfigError, DataError
 from suffice.train.recipes import digits_vit, imdb, mnist_v2
@@ -289,13 +288,6 @@ def test_options_that_exclude_each_other_leave_no_folder(suffice, tmp_path, word
     assert result.exit_code == 2
     assert words[-2] in result.message
     assert not (tmp_path / "run").exists()
-
-
-def test_cells_side_by_side_are_asked_for_by_any_option():
-    assert RunOptions().execution is None
-    assert RunOptions(jobs=1).execution is None
-    assert RunOptions(threads=2).execution == Execution(threads=2)
-    assert RunOptions(engine="ray", jobs=3).execution == Execution(engine="ray", jobs=3)
 
 
 def test_a_measurement_chooses_the_jobs_only_where_no_option_does():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from docs.catalogue import FILE, catalogue
 from suffice.cli import _load, options
 from suffice.cli.export import FORMS, GGUF
-from suffice.cli.options import options_from_fields
+from suffice.cli.options import Parsed, options_from_fields
 from suffice.comparison.plan import MARGIN
 from suffice.presets import PRESETS, TITLES
 from suffice.runtime import WRITTEN
@@ -93,9 +93,14 @@ def test_the_catalogue_on_disk_is_what_the_presets_say():
     assert all(PRESETS[name].__name__ == name for name in PRESETS)
 
 
+def several(text):
+    return tuple(map(int, text.split(",")))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     model: Annotated[str, Argument()]
+    heads: Annotated[tuple[int, ...] | None, Option(), Parsed(several)] = None
     width: Annotated[int, Option(help="Width.")] = 8
     names: Annotated[list[str] | None, Option("--name")] = None
     settings: dict[str, int] = field(default_factory=dict)
@@ -110,14 +115,14 @@ def test_fields_of_a_dataclass_are_options_of_the_command():
 
     app = Typer()
     app.command()(command)
-    words = ["mine", "--width", "4", "--name", "a", "--name", "b", "--seed", "3"]
+    words = ["mine", "--width", "4", "--heads", "2,8", "--name", "a", "--name", "b", "--seed", "3"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert CliRunner().invoke(app, ["mine"]).exit_code == 0
     assert CliRunner().invoke(app, []).exit_code == 2
     assert CliRunner().invoke(app, ["mine", "--settings", "x"]).exit_code == 2
     command(model="mine", width=2)
     assert received == [
-        (Sizes(model="mine", width=4, names=["a", "b"]), 3),
+        (Sizes(model="mine", heads=(2, 8), width=4, names=["a", "b"]), 3),
         (Sizes(model="mine"), 0),
         (Sizes(model="mine", width=2), 0),
     ]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from suffice.comparison import compare as module
-from suffice.comparison import judge, tuning
+from suffice.comparison import jobs, judge, tuning
 from suffice.comparison.compare import compare
 from suffice.comparison.report import tables
 from suffice.comparison.results import read_results
@@ -66,13 +66,13 @@ def test_each_mechanism_is_trained_at_the_rate_chosen_for_it(tmp_path, monkeypat
         return 1.0 + abs(math.log(training.learning_rate / best))
 
     fake_fit(monkeypatch, loss, calls)
-    original = module.train_cell
+    original = jobs.train_cell
 
     def train_cell(plan, key, *args, rate, **options):
         trained[key] = rate
         return original(plan, key, *args, rate=rate, **options)
 
-    monkeypatch.setattr(module, "train_cell", train_cell)
+    monkeypatch.setattr(jobs, "train_cell", train_cell)
     results = run(tmp_path, plan(tune=3, seeds=1))
     assert trained == {("standard", 2, 0): 0.0316, ("efficient", 2, 0): 0.01}
     assert {rate for rate, _ in calls} == set(RATES)

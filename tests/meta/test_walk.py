@@ -13,7 +13,17 @@ from tests.few_digits import use_few_digits
 DESIGN = Path(__file__).resolve().parents[2] / "DESIGN.md"
 PACKAGE = Path(suffice.__file__).parent
 FOLDERS = ("cli", "data", "comparison", "train")
-WORDS = ("compare", "--task", "digits", "--mechanisms", "standard,efficient", "--seeds", "1")
+WORDS = (
+    "compare",
+    "--task",
+    "digits",
+    "--mechanisms",
+    "standard,efficient",
+    "--seeds",
+    "1",
+    "--jobs",
+    "1",
+)
 OPTIMISED = 0x1  # flag of the code of functions, which the bodies of classes lack
 
 

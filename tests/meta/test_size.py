@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_680, 71_168
+MOST_LINES, MOST_TEST_LINES = 71_638, 71_202
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 305, 172
@@ -26,8 +26,8 @@ MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1101,
     "choose": 2933,
-    "cli": 4214,
-    "comparison": 10460,
+    "cli": 4226,
+    "comparison": 10393,
     "convert": 5451,
     "data": 3486,
     "encoders": 1036,
@@ -51,7 +51,7 @@ LINES = {
     "testing": 981,
     "text": 2237,
     "train": 4121,
-    "utils": 2462,
+    "utils": 2475,
     "view": 1470,
 }
 """By package; `.` holds the modules beside the packages."""

@@ -93,7 +93,6 @@ def show(
     d_model: Annotated[int, Option(help="Width of the layer.")] = 256,
     heads: Annotated[int, Option(help="Query heads.")] = 4,
     length: Annotated[int, Option(help="Length of the input, tokens.")] = 64,
-    batch: Annotated[int, Option(help="Inputs at once, for the op plan.")] = 1,
     causal: Annotated[bool, Option("--causal", help="Attend to no later token.")] = False,
     layer: Annotated[
         int | None, Option(help="Number of the layer from 0, if layers differ.")
@@ -112,7 +111,7 @@ def show(
     from suffice.view.catalogue import sized
 
     causal = causal or (mechanism in PRESETS and is_always_causal(mechanism))
-    options.check_at_least(1, length=length, batch=batch)
+    options.check_at_least(1, length=length)
     extra = mechanism_settings(mechanism, settings or []) | _layer(mechanism, layer)
     spec = sized(mechanism, d_model, heads, length=length, causal=causal, **extra)
     pictures = []
@@ -126,18 +125,13 @@ def show(
         console = Console(highlight=False, stderr=True)
     else:
         base = sized("standard", d_model, heads, length=length, causal=causal)
-        _print(console, mechanism, spec, base, length, batch)
+        _print(console, mechanism, spec, base, length)
     for path in pictures:
         print_text(f"picture: {path}", console)
 
 
 def _print(
-    console: Console,
-    mechanism: str,
-    spec: AttentionSpec,
-    base: AttentionSpec,
-    length: int,
-    batch: int,
+    console: Console, mechanism: str, spec: AttentionSpec, base: AttentionSpec, length: int
 ) -> None:
     from suffice.layers import Attention
     from suffice.presets import PRESETS
@@ -163,9 +157,8 @@ def _print(
     console.print("\nattention pattern\n")
     drawn = max(length, 3 * spec.past.segment) if "past" in spec.beyond_pairs else length
     print_drawing(console, spec, drawn)
-    inputs = "one input" if batch == 1 else f"a batch of {batch} inputs"
-    console.print(f"\nop plan for {inputs} of {length} tokens")
-    plan = Attention(spec, device="meta").eval().explain(length, batch=batch).splitlines()
+    console.print(f"\nop plan for one input of {length} tokens")
+    plan = Attention(spec, device="meta").eval().explain(length, batch=1).splitlines()
     others = [line for line in plan if line.startswith(REFUSED)]
     for line in plan:
         if line not in others:

@@ -131,12 +131,10 @@ def test_json_stays_json_beside_a_picture(suffice, tmp_path):
 
 
 def test_sizes_are_options(suffice):
-    result = suffice(
-        *("show", "super_attention", "--d-model", 32, "--heads", 2, "--length", 32, "--batch", 7)
-    )
+    result = suffice(*("show", "super_attention", "--d-model", 32, "--heads", 2, "--length", 32))
     assert "parameters 3,168 (0.75x standard)" in words(result.stdout)
     assert "one sample of 32 tokens" in result.stdout
-    assert "op plan for a batch of 7 inputs of 32 tokens" in result.stdout
+    assert "op plan for one input of 32 tokens" in result.stdout
     assert "length=32" in result.stdout
 
 

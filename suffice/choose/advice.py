@@ -50,6 +50,7 @@ MORE_TIME = "give more minutes, or a smaller model or length"
 
 
 def each(unit: str) -> str:
+    """Return "a token" or "an input"."""
     return "a token" if unit == "token" else f"an {unit}"
 
 

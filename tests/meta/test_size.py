@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_631, 71_200
+MOST_LINES, MOST_TEST_LINES = 71_632, 71_200
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 305, 171
@@ -25,7 +25,7 @@ MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 11
 MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1101,
-    "choose": 2933,
+    "choose": 2934,
     "cli": 4219,
     "comparison": 10393,
     "convert": 5451,

@@ -16,7 +16,6 @@ from suffice.comparison.answers import Answers
 from suffice.comparison.console import data_summary, print_report, seeds_needed
 from suffice.comparison.plan import Plan
 from suffice.comparison.resolution import EVIDENCE, after_two_seeds, before_training
-from suffice.comparison.results import Speed
 from suffice.comparison.sufficiency import UNLEARNED, level
 from suffice.data import Dataset, Split, load
 from suffice.data.survey import survey
@@ -294,27 +293,3 @@ def test_the_last_screen_has_24_lines_of_80_columns(accuracies, tmp_path):
     left_out = len(results.pairs()) - len(rows)
     assert (f"and {left_out} more in the report" in text) is (left_out > 0)
     assert lines[-1] == f"report: {tmp_path}/report.html"
-
-
-def test_the_table_holds_what_decides_and_what_it_costs():
-    cells = [make_cell("standard", 2, s, test_accuracy=v, flops=9) for s, v in enumerate(SURE)]
-    for name, lost, flops in (("near", 0.002, 5), ("far", 0.2, 4)):
-        values = [v - lost + s / 1000 for s, v in enumerate(SURE)]
-        cells += [
-            replace(make_cell(name, 2, s, test_accuracy=v, flops=flops), state_bytes=2048)
-            for s, v in enumerate(values)
-        ]
-    speeds = [
-        Speed(mechanism=name, num_heads=2, latency=(t, 2 * t, 9.0), batch_size=1, peak_bytes=1)
-        for name, t in (("standard", 1.0), ("near", 0.25))
-    ]
-    results = make_results(cells, speeds)
-    head, *rows = [line.split() for line in screen(results) if "  " in line]
-    found = judge(results).find("near", 2).difference
-    low, high = (f"{100 * end:+.2f}" for end in (found.low, found.high))
-    assert head == ["mechanism", "points", "95%", "CI", "verdict", "parameters", "time", "cache"]
-    assert rows == [
-        ["standard", "97.0%", "baseline", "40.3k", "1.00x", "-"],
-        ["near", "0.00", f"[{low},", f"{high}]", "suffices", "40.3k", "0.25x", "2.00", "KiB"],
-        ["far", *rows[2][1:4], "does", "not", "suffice", "40.3k", "-", "2.00", "KiB"],
-    ]

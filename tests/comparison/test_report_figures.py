@@ -2,28 +2,24 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from io import BytesIO
 from itertools import combinations
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
-from PIL import Image
 
 from suffice.comparison.report.plots import (
     FIGURES,
     average,
     draw_figures,
     learning_curves,
-    save_figures,
     tradeoff,
 )
 from suffice.comparison.verdict import judge
 from suffice.errors import ConfigError
 from suffice.utils.canvas import (
     COLOURS,
-    DPI,
     KNOWN,
     PAGE,
     line_styles,
@@ -216,14 +212,6 @@ def test_global_state_of_matplotlib_is_left_alone(results):
     finally:
         matplotlib.rcParams["axes.grid"] = False
     assert "matplotlib.pyplot" not in set(sys.modules) - modules
-
-
-def test_figures_are_saved_as_png(tmp_path, figures):
-    paths = save_figures(figures, tmp_path / "out")
-    assert [path.name for path in paths] == [f"{name}.png" for name in FIGURES]
-    image = Image.open(BytesIO(paths[0].read_bytes()))
-    assert image.format == "PNG"
-    assert image.size[0] == pytest.approx(4.7 * DPI, abs=1)
 
 
 @pytest.mark.parametrize("name", ["_hidden", "a$b$c", r"\frac", "<b>&"])

@@ -141,14 +141,6 @@ def test_hostile_text_stays_text():
     assert "memory 1.00 GiB" in checked.text
 
 
-def test_the_outcome_marks_the_verdict():
-    wild = [0.995, 0.930, 0.990, 0.940, 0.980]
-    for values, outcome in ((BASE, "suffices"), (wild, "undecided"), ([0.5] * 5, "baseline")):
-        results = from_accuracies({"standard": BASE, "a": values})
-        text = page(results, judge(results), figures={})
-        assert f'<p class="verdict {outcome}">' in text
-
-
 def test_only_tags_are_adapted():
     results = from_accuracies({"standard": BASE, '#1f2430 id="q" url(#z)': BASE})
     figure = draw_figures(results, judge(results))["tradeoff"]

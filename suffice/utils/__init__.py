@@ -65,12 +65,14 @@ class Former:
     """Imports a module by the name that it had before, as the module that it is now."""
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Return the spec of a former name; None for any other."""
         return ModuleSpec(name, self) if _now(name) else None  # type: ignore[arg-type]
 
     def create_module(self, _spec: ModuleSpec) -> None:
-        return None
+        """Leave the making to the import system."""
 
     def exec_module(self, module: ModuleType) -> None:
+        """Put the module of today in the place of its former name."""
         sys.modules[module.__name__] = import_module(str(_now(module.__name__)))
 
 

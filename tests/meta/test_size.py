@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_632, 71_160
+MOST_LINES, MOST_TEST_LINES = 71_634, 71_160
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 305, 171
@@ -51,7 +51,7 @@ LINES = {
     "testing": 981,
     "text": 2237,
     "train": 4121,
-    "utils": 2475,
+    "utils": 2477,
     "view": 1470,
 }
 """By package; `.` holds the modules beside the packages."""

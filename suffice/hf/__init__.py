@@ -18,7 +18,7 @@ from suffice.hf.classifiers import (
 from suffice.hf.config import SufficeConfig, SufficeViTConfig
 from suffice.hf.heads import SufficeForCausalLM, SufficeForSequenceClassification
 from suffice.hf.model import SufficeModel
-from suffice.layers.lora import lora_targets
+from suffice.layers.attention import lora_targets
 
 register()
 

@@ -448,3 +448,17 @@ def _device_type(device: str | torch.device) -> str:
         return torch.device(device).type
     except (RuntimeError, TypeError) as error:
         raise ConfigError(f"device={device!r} is not a device; give 'cpu' or 'cuda'.") from error
+
+
+def lora_targets(model: nn.Module) -> list[str]:
+    """Return the names of the attention's learned maps, for `peft.LoraConfig(target_modules=...)`.
+
+    Optimised attention has no v_proj to adapt, Efficient neither k_proj nor v_proj.
+    """
+    return [
+        f"{name}.{child}"
+        for name, layer in model.named_modules()
+        if isinstance(layer, Attention)
+        for child, module in layer.named_children()
+        if isinstance(module, nn.Linear)
+    ]

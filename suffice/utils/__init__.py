@@ -57,6 +57,7 @@ FORMER = {
     "suffice.measure.statistics": "suffice.utils.statistics",
     "suffice.measure.timing": "suffice.utils.timing",
     "suffice.measure": "suffice.comparison",
+    "suffice.layers.lora": "suffice.layers.attention",
     "suffice.recipes": "suffice.train.recipes",
 }
 

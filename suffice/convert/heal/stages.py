@@ -20,7 +20,7 @@ from suffice.convert.heal.settings import Healing
 from suffice.convert.heal.text import Texts
 from suffice.data.dataset import IGNORE_INDEX
 from suffice.errors import installed_for
-from suffice.layers.lora import lora_targets
+from suffice.layers.attention import lora_targets
 from suffice.models import LM
 from suffice.train import Progress
 from suffice.train.language import (

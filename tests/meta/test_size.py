@@ -17,10 +17,10 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_634, 71_160
+MOST_LINES, MOST_TEST_LINES = 71_628, 71_160
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
-MOST_FILES, MOST_OPTIONS = 305, 171
+MOST_FILES, MOST_OPTIONS = 304, 171
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 11
 MOST_DATA_BYTES = 108_524
 LINES = {
@@ -35,7 +35,7 @@ LINES = {
     "generate": 1247,
     "hf": 2593,
     "kernels": 1078,
-    "layers": 3278,
+    "layers": 3271,
     "loading": 754,
     "memory": 1156,
     "mixing": 1048,
@@ -51,7 +51,7 @@ LINES = {
     "testing": 981,
     "text": 2237,
     "train": 4121,
-    "utils": 2477,
+    "utils": 2478,
     "view": 1470,
 }
 """By package; `.` holds the modules beside the packages."""

@@ -51,25 +51,20 @@ class Split:
         if self.labels.dtype != torch.int64:
             raise ConfigError(f"labels are {self.labels.dtype}; give torch.int64.")
         _check_valid("valid", self.valid, "inputs", self.inputs)
-        self._check_source(shape)
-        self._check_labels()
+        if self.source is not None:
+            source = tuple(self.source.shape)
+            if self.labels.dim() != 2 or len(source) != 2 or source[0] != shape[0]:
+                raise ShapeError(
+                    f"a source has shape {source} for inputs {shape}; give tokens [N, S] with "
+                    "tokens [N, T] with a label each."
+                )
+            _check_valid("source_valid", self.source_valid, "source", self.source)
+        elif self.source_valid is not None:
+            raise ShapeError("source_valid is given without a source; give both, or neither.")
+        if self.labels.dim() == 2:
+            self._check_targets()
 
-    def _check_source(self, shape: tuple[int, ...]) -> None:
-        if self.source is None:
-            if self.source_valid is not None:
-                raise ShapeError("source_valid is given without a source; give both, or neither.")
-            return
-        source = tuple(self.source.shape)
-        if self.labels.dim() != 2 or len(source) != 2 or source[0] != shape[0]:
-            raise ShapeError(
-                f"a source has shape {source} for inputs {shape}; give tokens [N, S] with tokens "
-                "[N, T] with a label each."
-            )
-        _check_valid("source_valid", self.source_valid, "source", self.source)
-
-    def _check_labels(self) -> None:
-        if self.labels.dim() == 1:
-            return
+    def _check_targets(self) -> None:
         labelled = self.labels != IGNORE_INDEX
         if not (complete := labelled.any(dim=1)).all():
             raise DataError(
@@ -153,14 +148,11 @@ class Dataset:
     validation: Split  # the rows that weights are chosen by; none of them is in train
     test: Split  # the rows to report on
     num_classes: int  # labels are 0 .. num_classes - 1, or IGNORE_INDEX.
-    # mean of the training images, in units of the inputs; one number, or one for each channel.
-    # Unused by tokens.
+    # of images, see `ImagePreparation`
     mean: float | tuple[float, ...] = 0.0
-    # standard deviation of the training images, in the same form as the mean
     std: float | tuple[float, ...] = 1.0
-    # pixels that images are resized to when they are prepared; None leaves them as they are
     side: int | None = None
-    white: float = 255.0  # value of a white pixel in the inputs. Unused by tokens.
+    white: float = 255.0
     # the name of each class, None where its number is its name
     class_names: tuple[str, ...] | None = None
     vocabulary: tuple[str, ...] | None = None  # the word of each token id, for tasks of words
@@ -253,11 +245,8 @@ def _widths(split: Split) -> tuple[int, ...]:
 
 
 def permutation(count: int) -> Tensor:
-    """Return a fixed permutation of range(count), int64 [count].
-
-    It comes from NumPy's legacy generator, whose stream is frozen for good.
-    """
-    order = np.random.RandomState(0).permutation(count)
+    """Return a fixed permutation of range(count), int64 [count]."""
+    order = np.random.RandomState(0).permutation(count)  # a stream that is frozen for good
     return torch.from_numpy(order.astype(np.int64))
 
 
@@ -296,12 +285,9 @@ def parts_of_keys(
 ) -> dict[str, str]:
     """Return the part of each key that is not for training, a share of every class.
 
+    `pairs` are the key and the class of each row; a key is its text, or a digest of what it holds.
     Equal keys are in one part, that of the first's class. Of each class the first keys by sha1 are
     held out, so the order of the rows does not matter.
-
-    Args:
-        pairs: key and class of each row; a key is its text, or a digest of what it holds.
-        shares: share of each class among the rows, by part.
     """
     class_of = dict(reversed(pairs))  # the first, where equal keys have different ones
     groups: dict[Hashable, list[str]] = {}
@@ -322,13 +308,9 @@ def folds_of_keys(
 ) -> dict[str, int]:
     """Return the fold of each key, 0 .. folds - 1; every fold has the same share of every class.
 
-    Equal keys are in one fold. The keys of each class are dealt in turn, in the order of their
-    sha1, so the order of the rows does not matter.
-
-    Args:
-        pairs: key and class of each row; keys with several classes count as of the most frequent.
-        folds: number of folds.
-        turn: number of the partition: another one deals the keys in another order.
+    Equal keys are in one fold and count as of their most frequent class. The keys of each class are
+    dealt in turn, in the order of their sha1 with the number of the partition, `turn`, so the order
+    of the rows does not matter.
     """
     counts = Counter(pairs)
     # the last of a key is its most frequent class, of equals the first by name

@@ -170,8 +170,7 @@ def atomically(
 ) -> Iterator[Path]:
     """Yield a temporary name to write to; move it to `path` when the block ends well.
 
-    An error in the block leaves `path` as it was. `advice` is what else a user can do when the file
-    or its folder cannot be written, for the DataError.
+    `advice` is what else a user can do when the file cannot be written, for the DataError.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -325,12 +324,7 @@ def is_saved_dataset(path: Path | str) -> bool:
 
 
 def rows_of_dataset(path: str) -> tuple[list[str], Iterator[tuple[int, dict[str, Any]]]]:
-    """Return the columns and the rows of a data set; classes are their names.
-
-    Args:
-        path: "hf:ORG/NAME", "hf:ORG/NAME/SUBSET@REVISION:SPLIT", or a folder that
-            `datasets.save_to_disk` wrote. Of several splits the one named train is read.
-    """
+    """Return the columns and the rows of a data set, see `FORM`; classes are their names."""
     dataset = _opened(path)
     return list(dataset.column_names), enumerate(_rows(dataset), 1)
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from suffice.data.dataset import Dataset, Split
 
 MAX_DUPLICATE_BYTES = 2 << 30  # bytes of inputs that are searched for repeated rows
@@ -21,9 +19,7 @@ class Survey:
     rows: dict[str, int]  # rows of each part, by name
     classes: tuple[str, ...] = ()  # names of the classes; empty where tokens have labels, not rows
     counts: dict[str, tuple[int, ...]]  # rows of each class, by part
-    # test accuracy of always giving the label most frequent in training; None where tokens have
-    # labels and the task states the accuracy of a guess
-    majority: float | None = None
+    majority: float | None = None  # see `Dataset.majority`
     majority_class: str | None = None  # the name of that label
     chance: float | None = None  # accuracy of a blind guess; None where it is not known
     # test loss of answering with the frequencies of the training labels, each counted once more, in
@@ -106,9 +102,7 @@ def _frequency_loss(dataset: Dataset) -> float:
     return float(-test @ ((train + 1.0) / (train + 1.0).sum()).log() / test.sum())
 
 
-def _repetitions(
-    parts: dict[str, Split],
-) -> tuple[dict[str, int] | None, dict[str, int] | None]:
+def _repetitions(parts: dict[str, Split]) -> tuple[dict[str, int] | None, ...]:
     if sum(split.inputs.nbytes for split in parts.values()) > MAX_DUPLICATE_BYTES:
         return None, None
     seen: set[bytes] = set()
@@ -125,12 +119,8 @@ def _repetitions(
 def _key(split: Split, row: int) -> bytes:
     import torch
 
-    parts: list[Tensor | None] = [
-        split.inputs[row],
-        None if split.source is None else split.source[row],
-    ]
     digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        if part is not None:
-            digest.update(part.contiguous().view(torch.uint8).numpy())
+    for rows in (split.inputs, split.source):
+        if rows is not None:
+            digest.update(rows[row].contiguous().view(torch.uint8).numpy())
     return digest.digest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from suffice.data.dataset import IGNORE_INDEX, Dataset, Split, check_counts, draw_rows
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split, check_counts, draw_rows, sha1_of
 from suffice.data.files import DataFile, lines, read
 from suffice.data.reviews import PAD, START, Vocabulary, check_vocabulary_size, words
 from suffice.errors import DataError
@@ -100,7 +99,6 @@ def translation_es(
             europarl-v7.es-en; they replace those of the documentation. None uses the
             documentation's.
         rows: training pairs that are kept at most, drawn by a fixed permutation; None takes all.
-        console: display of a download's progress; None disables it.
 
     Shapes:
         source, inputs, labels: int64 [N, length]; valid, source_valid: bool [N, length]
@@ -113,11 +111,8 @@ def translation_es(
     check_counts("translation_es", held_out=held_out, rows=rows)
     check_vocabulary_size(vocabulary_size)
     more = python_docs(console) if path is None else parallel_files(path)
-    parts = _parts(_fitting(chain(anki(console), more), length), held_out, rows)
-    sides = [
-        Vocabulary.build((pair[side] for pair in parts["train"]), vocabulary_size)
-        for side in (0, 1)
-    ]
+    parts = _parts(list(_fitting(chain(anki(console), more), length)), held_out, rows)
+    sides = [Vocabulary.build(side, vocabulary_size) for side in zip(*parts["train"], strict=True)]
     return Dataset(
         name="translation_es",
         title=f"English to Spanish, {len(parts['train']):,} pairs below {length} words",
@@ -132,27 +127,20 @@ def translation_es(
 
 
 def sentence_words(text: str) -> list[str]:
-    """Return the words of a sentence of either language.
-
-    Example:
-        >>> sentence_words("¿Qué hora es?"), sentence_words("It’s late.")
-        (['qué', 'hora', 'es'], ["it's", 'late'])
-    """
+    """Return the words of a sentence of either language."""
     return words(text.translate(_PLAIN))
 
 
-def _fitting(pairs: Iterable[tuple[str, str]], length: int) -> list[Words]:
-    cut = ((sentence_words(english), sentence_words(spanish)) for english, spanish in pairs)
-    return [
-        (english, [*spanish, END])
-        for english, spanish in cut
-        if 0 < len(english) < length and 0 < len(spanish) < length
-    ]
+def _fitting(pairs: Iterable[tuple[str, str]], length: int) -> Iterator[Words]:
+    for pair in pairs:
+        english, spanish = map(sentence_words, pair)
+        if 0 < len(english) < length and 0 < len(spanish) < length:
+            yield english, [*spanish, END]
 
 
 def _parts(pairs: list[Words], held_out: int, rows: int | None) -> dict[str, list[Words]]:
     keys = [" ".join(english) for english, _ in pairs]
-    order = sorted(set(keys), key=lambda key: hashlib.sha1(key.encode()).digest())
+    order = sorted(set(keys), key=sha1_of)
     if len(order) <= 2 * held_out:
         raise DataError(
             f"translation_es: {len(order):,} different English sides, of which {held_out:,} are "

@@ -165,7 +165,7 @@ def _of_pieces(
 
 
 def vocabulary_entries(tokenizer: Tokenizer, size: int) -> dict[str, Any]:
-    """Return the metadata of a tokenizer, for a model with `count` tokens."""
+    """Return the metadata of a tokenizer, for a model with `size` tokens."""
     entries = (
         _characters(tokenizer) if isinstance(tokenizer, Characters) else _byte_pairs(tokenizer)
     )
@@ -186,10 +186,7 @@ def _refuse(why: str) -> ConfigError:
 
 
 def _characters(tokenizer: Characters) -> dict[str, Any]:
-    """Return a vocabulary of RWKV's kind: the longest token that fits is taken, none ends a text.
-
-    Its tokens are written as bytes with escapes.
-    """
+    # RWKV's kind: the longest token that fits is taken, none ends a text; bytes with escapes
     tokens = [repr(one.encode())[2:-1] for one in tokenizer.characters]
     return {"model": "rwkv", "tokens": tokens, "token_type": [NORMAL] * len(tokens)}
 
@@ -218,7 +215,7 @@ def _byte_pairs(tokenizer: Any) -> dict[str, Any]:
     pairs = [tuple(p.split(" ", 1)) if isinstance(p, str) else tuple(p) for p in model["merges"]]
     entries: dict[str, Any] = {"tokens": tokens, "token_type": types}
     if model.get("byte_fallback"):
-        return _pieces(entries, model, pairs, description)
+        return _pieces(entries, pairs, description)
     if description.get("normalizer") is not None:
         raise _refuse("it changes texts before it cuts them")
     if tokenizer.end is None:
@@ -232,16 +229,13 @@ def _byte_pairs(tokenizer: Any) -> dict[str, Any]:
 
 
 def _pieces(
-    entries: dict[str, Any],
-    model: dict[str, Any],
-    pairs: list[tuple[str, str]],
-    description: dict[str, Any],
+    entries: dict[str, Any], pairs: list[tuple[str, str]], description: dict[str, Any]
 ) -> dict[str, Any]:
     tokens, types = entries["tokens"], entries["token_type"]
     ranks: dict[str, float] = {}
     for rank, pair in enumerate(pairs):
         ranks.setdefault("".join(pair), -float(rank + 1))
-    unknown = model.get("unk_token")
+    unknown = description["model"].get("unk_token")
     for id_, token in enumerate(tokens):
         if token == unknown:
             types[id_] = UNKNOWN
@@ -249,14 +243,12 @@ def _pieces(
             types[id_] = BYTE
     lowest = -float(len(pairs) + 1)
     scores = [ranks.get(token, lowest) for token in tokens]
-    prepends = "Prepend" in json.dumps(description.get("normalizer"))
-    tokens = [token.replace(" ", SPACE) for token in tokens]
     return {
         "model": "llama",
-        "tokens": tokens,
+        "tokens": [token.replace(" ", SPACE) for token in tokens],
         "token_type": types,
         "scores": scores,
-        "add_space_prefix": prepends,
+        "add_space_prefix": "Prepend" in json.dumps(description.get("normalizer")),
     }
 
 

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_628, 71_160
+MOST_LINES, MOST_TEST_LINES = 71_574, 71_160
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 171
@@ -29,7 +29,7 @@ LINES = {
     "cli": 4219,
     "comparison": 10393,
     "convert": 5451,
-    "data": 3486,
+    "data": 3440,
     "encoders": 1036,
     "export": 1801,
     "generate": 1247,
@@ -49,7 +49,7 @@ LINES = {
     "runtime": 370,
     "spec": 925,
     "testing": 981,
-    "text": 2237,
+    "text": 2229,
     "train": 4121,
     "utils": 2478,
     "view": 1470,

@@ -79,7 +79,6 @@ class Step(Inputs):
         return layer.attend(q, self.state.view(kv.tensors(), self.at))
 
     def recall(self, past: nn.Module, unrotated: tuple[Tensor, ...], local: Tensor) -> Tensor:
-        """Return the outputs with what earlier segments add to them."""
         return self.state.segments.recall(past, unrotated, local, self.at.valid)
 
 

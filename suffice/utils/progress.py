@@ -73,7 +73,6 @@ class Display:
         self._next_drawing = self._start + self._interval
 
     def cell(self, description: str) -> None:
-        """Begin the next cell; a bar shows it at once."""
         self._started_cells += 1
         self._share = 0.0
         self._description, self._remark = description, ""
@@ -91,7 +90,6 @@ class Display:
             self.draw()
 
     def say(self, text: str) -> None:
-        """Set the remark; the next drawing shows it."""
         self._remark = text
 
     def draw(self) -> None:
@@ -111,7 +109,6 @@ class Display:
             )
 
     def finish(self, text: str) -> None:
-        """Show how a cell ended."""
         if self.rich:
             self.say(text)
         else:
@@ -227,7 +224,6 @@ class Workers(Display):
             self.rich.remove_task(self._bars.pop(worker))
 
     def tell(self, text: str) -> None:
-        """Print a line."""
         _print(self.console, text)
 
     @property

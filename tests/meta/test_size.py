@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_574, 71_160
+MOST_LINES, MOST_TEST_LINES = 71_569, 71_160
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 171
@@ -35,7 +35,7 @@ LINES = {
     "generate": 1247,
     "hf": 2593,
     "kernels": 1078,
-    "layers": 3271,
+    "layers": 3270,
     "loading": 754,
     "memory": 1156,
     "mixing": 1048,
@@ -51,7 +51,7 @@ LINES = {
     "testing": 981,
     "text": 2229,
     "train": 4121,
-    "utils": 2478,
+    "utils": 2474,
     "view": 1470,
 }
 """By package; `.` holds the modules beside the packages."""

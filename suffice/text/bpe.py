@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from suffice.data.files import DataFile
 from suffice.data.files import read as read_data
@@ -359,14 +359,7 @@ def _llama2_c_description(file: Path) -> str:
                 {"type": "Strip", "content": " ", "start": 1, "stop": 0},
             ],
         },
-        model={
-            "type": "BPE",
-            "unk_token": UNKNOWN,
-            "fuse_unk": True,
-            "byte_fallback": True,
-            "vocab": ids,
-            "merges": merges_of(ids, scores),
-        },
+        model=model_of_pieces(ids, scores, UNKNOWN),
     )
     return json.dumps(description)
 
@@ -389,11 +382,14 @@ def _pieces(content: bytes, file: Path) -> Iterator[tuple[str, float]]:
         at += 8 + length
 
 
-def merges_of(ids: dict[str, int], scores: dict[str, float]) -> list[tuple[str, str]]:
-    """Return the pairs to merge, the highest score of the piece they make first."""
+def model_of_pieces(
+    ids: dict[str, int], scores: dict[str, float], unknown: str | None
+) -> dict[str, Any]:
+    """Return sentencepiece's byte pairs: merged first is the pair whose piece scores highest."""
     merges = []
     for piece in sorted(scores, key=lambda name: (-scores[name], ids[name])):
         pairs = ((piece[:at], piece[at:]) for at in range(1, len(piece)))
         known = [pair for pair in pairs if scores.keys() >= set(pair)]
         merges += sorted(known, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-    return merges
+    model = {"type": "BPE", "unk_token": unknown, "fuse_unk": True, "byte_fallback": True}
+    return model | {"vocab": ids, "merges": merges}

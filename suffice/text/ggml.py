@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from suffice.errors import ConfigError, DataError
-from suffice.text.bpe import BPE, merges_of
+from suffice.text.bpe import BPE, model_of_pieces
 from suffice.text.tokenizer import Tokenizer, description_of, special_token
 from suffice.text.words import Characters
 
@@ -146,14 +146,7 @@ def _of_pieces(
         raise DataError(f"{where} has no scores of its pieces; download it again.")
     joined = {n: scores[id_] for n, id_ in ids.items() if types[id_] in (NORMAL, USER)}
     unknown = next((name for name, id_ in ids.items() if types[id_] == UNKNOWN), None)
-    model = {
-        "type": "BPE",
-        "unk_token": unknown,
-        "fuse_unk": True,
-        "byte_fallback": True,
-        "vocab": ids,
-        "merges": merges_of(ids, joined),
-    }
+    model = model_of_pieces(ids, joined, unknown)
     if entries.get("add_space_prefix", True):
         return {**PIECES, "model": model}
     decoders = PIECES["decoder"]["decoders"][:-1]

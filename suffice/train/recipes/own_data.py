@@ -25,6 +25,7 @@ from suffice.train.settings import Training
 from suffice.utils import hub
 
 OPTION = "path"  # of the tasks that can read the user's own files
+FILE_OPTIONS = ("columns", "groups", "test", "validation", "drop_missing", "encoding")  # of tables
 TABLE, PICTURES = "table", "pictures"
 START_RATE = 5e-5  # from pretrained weights: the largest that BERT's authors tried
 READ_WHOLE = 0.95  # share of the texts that a start reads to their end, where it can
@@ -148,9 +149,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
                 "--stratify with --groups: whole groups are in one part, whatever their classes; "
                 "leave --stratify out."
             )
-        names = ("groups", "test", "validation", "drop_missing", "encoding")
-        chosen = {name: options[name] for name in names if name in options}
-        files = read_files(path, options["columns"], **chosen)
+        files = read_files(path, **{n: options[n] for n in FILE_OPTIONS if n in options})
         if tokenizer is not None:
             if recipe.start is not None:
                 raise ConfigError(f"--tokenizer {tokenizer}: the encoder of --start has its own.")
@@ -241,8 +240,7 @@ def usual_folds(recipe: Recipe, seeds: int | None) -> int | None:
     options = dict(recipe.task_options)
     if recipe.task != TABLE or "test" in options or OPTION not in options:
         return None
-    names = ("columns", "groups", "validation", "drop_missing", "encoding")
-    chosen = {name: options[name] for name in names if name in options}
+    chosen = {name: options[name] for name in FILE_OPTIONS if name in options}
     if len(read_files(options[OPTION], **chosen).pairs) >= FOLDS_BELOW:
         return None
     return seeds if seeds is not None and 3 <= seeds <= 10 else FOLDS  # noqa: PLR2004

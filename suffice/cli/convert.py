@@ -138,10 +138,13 @@ def _texts(source: Source, name: str | None, tokens: int) -> dict[str, list[Tens
 
 
 def _print(certificate: Certificate, out: Path) -> None:
-    errors = () if certificate.exact else ("predicted", "measured")
+    longest = max(len(word) for layer in certificate.layers for word in layer.target.split(","))
     table = Table(**PLAIN)
-    for column in ("layers", "became", "claim", *errors, "KV cache/token", "parameters"):
-        table.add_column(column, no_wrap=column != "became")
+    table.add_column("layers", no_wrap=True)
+    table.add_column("became", min_width=longest + 1)  # a change of several steps may wrap
+    table.add_column("claim")
+    for column in (*(() if certificate.exact else ("error",)), "KV/token", "parameters"):
+        table.add_column(column, no_wrap=True)
     alike = defaultdict(list)  # layers that changed in the same way are one row
     for layer in certificate.layers:
         sizes = (layer.state_before, layer.state_after, layer.parameters_before)
@@ -150,13 +153,15 @@ def _print(certificate: Certificate, out: Path) -> None:
         alike[key].append(layer)
     for layers in alike.values():
         first = layers[0]
-        shares = [_largest(getattr(layer, name) for layer in layers) for name in errors]
+        error = _largest(
+            layer.predicted if layer.measured is None else layer.measured for layer in layers
+        )
         difference = _largest(layer.difference for layer in layers)
         table.add_row(
             in_ranges([layer.name.removesuffix(".attention") for layer in layers]),
             first.target.replace(",", ", "),
             first.chosen if difference is None else f"exact, within {difference:.0e}",
-            *("" if share is None else f"{share:.1%}" for share in shares),
+            *(() if certificate.exact else ("" if error is None else f"{error:.1%}",)),
             _change(first.state_before, first.state_after),
             _change(first.parameters_before, first.parameters_after),
         )
@@ -208,6 +213,6 @@ def _method(certificate: Certificate) -> str:
     if certificate.naive:
         return "approximate, by averaging or dropping maps: nothing was fitted"
     return (
-        f"approximate, fitted on {certificate.calibration_tokens:,} tokens; errors are the "
-        "largest of these layers, as shares of their outputs"
+        f"approximate, fitted on {certificate.calibration_tokens:,} tokens; error: the largest of "
+        "these layers, as a share of the output"
     )

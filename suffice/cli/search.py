@@ -20,6 +20,7 @@ from suffice.cli.options import (
     open_unpacked,
 )
 from suffice.cli.terminal import (
+    PLAIN,
     RULED,
     format_interval,
     print_json,
@@ -179,7 +180,9 @@ def _layers(result: SearchResult) -> Table:
 
 
 def _quantities(result: SearchResult) -> Table:
-    table = Table("", "source", "at most", "predicted", "measured", "bound", **RULED)
+    table = Table(**PLAIN)
+    for column in ("", "source", "at most", "predicted", "measured", "bound"):
+        table.add_column(column, no_wrap=column != "measured")
     for quantity in result.quantities:
         unit, scale, form = UNITS[quantity.name]
         values = [quantity.source, quantity.bound, quantity.predicted]
@@ -193,7 +196,7 @@ def _quantities(result: SearchResult) -> Table:
 def _verdict(quantity: Quantity) -> str:
     if quantity.bound is None:
         return ""
-    return {True: "met", False: "NOT MET", None: "hidden by noise"}[quantity.met]
+    return {True: "met", False: "NOT MET", None: "in noise"}[quantity.met]
 
 
 def _combinations(result: SearchResult) -> Table:

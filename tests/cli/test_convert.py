@@ -27,7 +27,13 @@ def run(tmp_path):
 def test_a_model_is_fitted_written_and_reported(suffice, run, tmp_path):
     result = suffice("convert", "run", "--to", "mqa,window:9+sinks:2", "--quiet", "--tokens", 500)
     assert (result.exit_code, result.stderr) == (0, "")
-    for words in ("blocks.0 ", "492 tokens", "up to 9 tokens", "220 tokens in 20 rows"):
+    for words in (
+        "blocks.0 ",
+        " window:9+sinks:2 ",
+        "492 tokens",
+        "up to 9 tokens",
+        "220 tokens in 20 rows",
+    ):
         assert words in result.stdout
     out = tmp_path / "run-mqa-window-9-sinks-2"
     certificate = json.loads((out / "certificate.json").read_text())

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_556, 71_160
+MOST_LINES, MOST_TEST_LINES = 71_564, 71_166
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 171
@@ -26,7 +26,7 @@ MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1101,
     "choose": 2934,
-    "cli": 4219,
+    "cli": 4227,
     "comparison": 10393,
     "convert": 5451,
     "data": 3440,

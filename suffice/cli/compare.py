@@ -101,18 +101,10 @@ def parse_seeds(text: str) -> tuple[int, bool]:
 
 
 def parse_tune(text: str) -> int:
-    """Return how many learning rates to choose among.
-
-    Example:
-        >>> parse_tune("lr:5")
-        5
-    """
+    """Return how many learning rates lr:N asks for."""
     match = re.fullmatch(r"lr:([0-9]{1,6})", text)
     if match is None:
-        raise ConfigError(
-            f"--tune {text}: give lr and how many learning rates to try, 3, 5, 7 or 9, such as "
-            "lr:5."
-        )
+        raise ConfigError(f"--tune {text}: give lr and 3, 5, 7 or 9 rates to try, such as lr:5.")
     return int(match[1])
 
 
@@ -487,7 +479,10 @@ def compare(
     if as_json:
         print_json(_record(run))
     else:
-        _print_run(run, whole=whole)
+        from suffice.comparison.console import WIDTH, WIDTH_OF_TABLES, print_report
+
+        console = wide_console(WIDTH_OF_TABLES if whole else WIDTH)
+        print_report(run.results, run.verdict, console, folder=run.folder, whole=whole)
     if open_report:
         webbrowser.open(run.page.resolve().as_uri())
     raise Exit(run.verdict.code)
@@ -531,13 +526,6 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> O
         f"  suffice compare --resume --out {shlex.quote(str(folder))}"
     )
     return None
-
-
-def _print_run(run: OwnComparison, *, whole: bool) -> None:
-    from suffice.comparison.console import WIDTH, WIDTH_OF_TABLES, print_report
-
-    console = wide_console(WIDTH_OF_TABLES if whole else WIDTH)
-    print_report(run.results, run.verdict, console, folder=run.folder, whole=whole)
 
 
 def _record(run: OwnComparison) -> dict[str, Any]:

@@ -23,22 +23,17 @@ FORMAT = 1
 class Answers:
     """The answers of one model on R rows."""
 
-    label: NDArray[np.int64]  # int64 [R], the class of each row; NONE where tokens have the labels
-    # int64 [R], the class of the largest logit; NONE where tokens have the labels
-    predicted: NDArray[np.int64]
-    right: NDArray[np.float64]  # float64 [R], labels of the row that have the largest logit
-    asked: NDArray[np.float64]  # float64 [R], labels of the row, >= 1
-    # float64 [R], cross-entropy summed over the labels of the row, in nats
-    loss: NDArray[np.float64]
-    # float64 [R], probability of the predicted class; NaN where tokens have labels
-    confidence: NDArray[np.float64]
-    # int64 [R], numbers of the rows in the whole table, where every seed tests other rows; None
-    # where all test the same
-    row: NDArray[np.int64] | None = None
-    # int64 [R], number of the group that each row belongs to; None where rows are the samples
-    group: NDArray[np.int64] | None = None
-    # float64 [R, 10], what BLEU counts of a translation: matching and all n-grams of one to four
-    # words, words of the translation and of the reference; None elsewhere
+    # all but the last [R]
+    label: NDArray[np.int64]  # class; NONE where tokens have the labels
+    predicted: NDArray[np.int64]  # class of the largest logit; NONE as above
+    right: NDArray[np.float64]  # labels of the row that have the largest logit
+    asked: NDArray[np.float64]  # labels of the row, >= 1
+    loss: NDArray[np.float64]  # cross-entropy summed over the labels of the row, nats
+    confidence: NDArray[np.float64]  # of the predicted class; NaN where tokens have labels
+    row: NDArray[np.int64] | None = None  # number in the whole table; None: all seeds test the same
+    group: NDArray[np.int64] | None = None  # None where rows are the samples
+    # [R, 10], counts of BLEU: matching and all n-grams of one to four words, words of the
+    # translation and of the reference
     ngrams: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
@@ -121,14 +116,7 @@ def joined(answers: Sequence[Answers]) -> Answers:
 
 
 def from_scores(scores: Any, loss: Any = None, row: Any = None, group: Any = None) -> Answers:
-    """Return the answers of somebody's own loop, of which only a score of each row is known.
-
-    Args:
-        scores: [R], fractions.
-        loss: [R], nats; None where it is not known.
-        row: [R], numbers of the rows where every seed tests others; None where all test the same.
-        group: [R], numbers of the groups of rows; None where rows are the samples.
-    """
+    """Return answers of which only a score of each row is known, [R], and maybe its loss."""
     right = np.asarray(scores, dtype=np.float64)
     none = np.broadcast_to(np.int64(NONE), len(right))
     unknown = np.broadcast_to(np.nan, len(right))

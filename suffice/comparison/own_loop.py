@@ -556,13 +556,12 @@ def _digest(train: Any, held: Sequence[Any] = (), source: str | None = None) -> 
 
     Addresses of objects do not count.
     """
-    code, bound = train, []
-    while isinstance(code, functools.partial):
-        bound[:0] = [*code.args, *sorted(code.keywords.items())]
-        code = code.func
-    if not hasattr(code, "__name__"):
-        bound[:0] = sorted(vars(code).items())
-        code = type(code)
+    code, bound = _code_of(train), []
+    while isinstance(train, functools.partial):
+        bound[:0] = [*train.args, *sorted(train.keywords.items())]
+        train = train.func
+    if train is not code:  # an object that is called
+        bound[:0] = sorted(vars(train).items())
     try:
         source = inspect.getsource(code) if source is None else source
     except (OSError, TypeError):

@@ -32,21 +32,17 @@ LISTED_CHANGES = 3  # that a message spells out
 class Plan:
     """One comparison: every mechanism with every number of heads from every seed."""
 
-    recipe: Recipe  # shared by all cells
-    mechanisms: tuple[str, ...]  # names, the baseline among them
-    heads: tuple[int, ...]  # numbers of heads; mechanisms are compared at equal heads
-    seeds: int  # number of seeds, 0 .. seeds - 1.
+    recipe: Recipe
+    mechanisms: tuple[str, ...]  # the baseline among them
+    heads: tuple[int, ...]  # mechanisms are compared at equal heads
+    seeds: int  # 0 .. seeds - 1
     baseline: str  # the mechanism that all others are compared with
     margin: float = MARGIN  # loss of the metric that still suffices, a fraction
-    metric: str = "accuracy"  # metric of the verdict, see `suffice.comparison.metrics`
-    # whether seeds are added one by one where a verdict is open; `seeds` are the most
-    auto: bool = False
-    device: str = "cpu"  # "cpu" or "cuda"
-    # number of learning rates around the recipe's that every mechanism is tried with first, see
-    # `suffice.comparison.tuning`; None leaves all at the recipe's
-    tune: int | None = None
-    # number of parts that the rows of a table are cut into; seed s trains on all but part s % folds
-    # and is tested on it. None tests all seeds on the same rows.
+    metric: str = "accuracy"
+    auto: bool = False  # add seeds one by one where a verdict is open, at most `seeds`
+    device: str = "cpu"  # or "cuda"
+    tune: int | None = None  # learning rates around the recipe's to choose among first
+    # parts of a table's rows: seed s trains on all but part s % folds, and is tested on it
     folds: int | None = None
 
     def __post_init__(self) -> None:

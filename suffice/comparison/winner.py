@@ -24,9 +24,9 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class Snippet:
-    title: str  # library that the lines use, such as "PyTorch"
+    title: str  # such as "PyTorch"
     language: str  # "sh" or "python"
-    code: str  # the lines
+    code: str
 
 
 def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | None:

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_564, 71_166
+MOST_LINES, MOST_TEST_LINES = 71_535, 71_166
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 171
@@ -26,8 +26,8 @@ MOST_DATA_BYTES = 108_524
 LINES = {
     ".": 1101,
     "choose": 2934,
-    "cli": 4227,
-    "comparison": 10393,
+    "cli": 4215,
+    "comparison": 10376,
     "convert": 5451,
     "data": 3440,
     "encoders": 1036,

@@ -87,7 +87,7 @@ def mine(tmp_path):
 
 
 def recipe_of(mine, encoder, **options):
-    defaults = {"mechanisms": "standard,linear", "settings": {"length": 16}}
+    defaults = {"mechanisms": ("standard", "linear"), "settings": {"length": 16}}
     return CompareOptions(data=mine, start=str(encoder), **(defaults | options)).plan().recipe
 
 
@@ -213,7 +213,7 @@ def test_a_mechanism_changes_the_layers_of_the_encoder(mine, encoder):
 def test_fewer_key_value_heads_begin_as_means_of_those_they_replace(mine, tmp_path):
     start, sizes = tmp_path / "start", {"hidden_size": 24, "num_attention_heads": 6}
     save_encoder(start, TEXTS, "Bert", "Model", **sizes)
-    recipe = recipe_of(mine, start, mechanisms="standard,standard+kv:2")
+    recipe = recipe_of(mine, start, mechanisms=("standard", "standard+kv:2"))
     changed, whole = (recipe.build(name, 6).state_dict() for name in ("standard+kv:2", "standard"))
     theirs = transformers.AutoModel.from_pretrained(start).encoder.layer[1].attention.self
     for name, own in (("k_proj", theirs.key), ("v_proj", theirs.value)):
@@ -225,7 +225,7 @@ def test_fewer_key_value_heads_begin_as_means_of_those_they_replace(mine, tmp_pa
     same = [name for name in whole if "k_proj" not in name and "v_proj" not in name]
     assert all(torch.equal(changed[n], whole[n]) for n in same if not n.startswith("head."))
     with pytest.raises(ConfigError, match="keep its weights"):
-        recipe_of(mine, start, mechanisms="standard,mla")
+        recipe_of(mine, start, mechanisms=("standard", "mla"))
 
 
 def test_usual_mechanisms_of_a_start_keep_its_maps(mine, encoder):
@@ -238,7 +238,7 @@ def test_usual_mechanisms_of_a_start_keep_its_maps(mine, encoder):
 def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):
     for mechanism in ("efficient", "optimised", "super_attention"):
         with pytest.raises(ConfigError, match="keep its weights"):
-            recipe_of(mine, encoder, mechanisms=f"standard,{mechanism}")
+            recipe_of(mine, encoder, mechanisms=("standard", mechanism))
     for options in ({"heads": "4"}, {"settings": {"length": 65}}):
         with pytest.raises(ConfigError, match="up to 64 tokens by 2 heads"):
             recipe_of(mine, encoder, **options)
@@ -280,7 +280,7 @@ def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):
 
 
 def test_a_resumed_comparison_keeps_its_start(mine, encoder, tmp_path):
-    options = {"data": mine, "start": str(encoder), "mechanisms": "standard,linear"}
+    options = {"data": mine, "start": str(encoder), "mechanisms": ("standard", "linear")}
     plan = CompareOptions(**options, settings={"length": 16, "learning_rate": 1e-3}).plan()
     plan.claim(tmp_path / "run", resume=False)
     for again in ({}, {"data": mine}, {"start": str(encoder)}):

@@ -130,12 +130,12 @@ def plan_of(path, **options):
 def test_a_small_table_has_as_many_folds_as_seeds(tmp_path, monkeypatch):
     path = table_of(tmp_path / "a.csv", 2)
     assert plan_of(path).folds == 5
-    assert plan_of(path, seeds="7").folds == 7
-    assert plan_of(path, seeds="1").folds == plan_of(path, seeds="auto").folds == 5
+    assert plan_of(path, seeds=(7, False)).folds == 7
+    assert plan_of(path, seeds=(1, False)).folds == plan_of(path, seeds=(12, True)).folds == 5
     assert plan_of(path, folds=3).folds == 3
-    for fixed in ({"folds": 0}, {"test": "0.2"}, {"test": path}, {"tune": "lr:3"}):
+    for fixed in ({"folds": 0}, {"test": "0.2"}, {"test": path}, {"tune": 3}):
         assert plan_of(path, **fixed).folds is None
-    for wrong, said in (({"tune": "lr:3"}, "tune=3"), ({"test": path}, "every row is tested once")):
+    for wrong, said in (({"tune": 3}, "tune=3"), ({"test": path}, "every row is tested once")):
         with pytest.raises(ConfigError, match=said):
             plan_of(path, folds=5, **wrong)
     with pytest.raises(ConfigError, match="folds=5: task digits has a test part"):
@@ -146,9 +146,9 @@ def test_a_small_table_has_as_many_folds_as_seeds(tmp_path, monkeypatch):
 
 def test_a_comparison_of_other_folds_is_not_resumed(tmp_path):
     path = table_of(tmp_path / "a.csv", 2)
-    plan = plan_of(path, seeds="3")
+    plan = plan_of(path, seeds=(3, False))
     plan.claim(tmp_path / "run", resume=False)
-    again = CompareOptions(seeds="6").plan(read_plan(tmp_path / "run"))
+    again = CompareOptions(seeds=(6, False)).plan(read_plan(tmp_path / "run"))
     assert (again.folds, again.seeds) == (3, 6)
     again.claim(tmp_path / "run", resume=True)
     with pytest.raises(ConfigError, match="folds 3 became 5|folds"):

@@ -33,11 +33,8 @@ class Tokenizer:
     def __init__(
         self, description: str, vocabulary_size: int, facts: str | None = None, **options: Any
     ) -> None:
-        self.description, self.vocabulary_size, self._options = (
-            description,
-            vocabulary_size,
-            options,
-        )
+        self.description, self.vocabulary_size = description, vocabulary_size
+        self._options = options  # entries of tokenizer_config.json
         self.fingerprint = hashlib.sha256((facts or description).encode()).hexdigest()
 
     @property
@@ -59,11 +56,9 @@ class Tokenizer:
 
     def save(self, folder: Path | str) -> None:
         """Write tokenizer.json and tokenizer_config.json, for `load_tokenizer` and transformers."""
-        facts = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": False,
-        }
-        facts |= {"bos_token": None, "eos_token": None, **self._options}
+        facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        facts |= {"clean_up_tokenization_spaces": False, "bos_token": None, "eos_token": None}
+        facts |= self._options
         contents = {DESCRIPTION: self.description, NAMES: json.dumps(facts, indent=2) + "\n"}
         for name, content in contents.items():
             with atomically(Path(folder) / name, advice=ADVICE) as temporary:

@@ -239,7 +239,7 @@ def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):
     for mechanism in ("efficient", "optimised", "super_attention"):
         with pytest.raises(ConfigError, match="keep its weights"):
             recipe_of(mine, encoder, mechanisms=("standard", mechanism))
-    for options in ({"heads": "4"}, {"settings": {"length": 65}}):
+    for options in ({"heads": (4,)}, {"settings": {"length": 65}}):
         with pytest.raises(ConfigError, match="up to 64 tokens by 2 heads"):
             recipe_of(mine, encoder, **options)
     for name in ("d_model", "depth", "vocabulary_size", "reads"):

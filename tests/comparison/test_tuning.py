@@ -122,7 +122,7 @@ def test_the_report_names_rates_their_price_and_a_grid_that_is_too_narrow(tmp_pa
     text = " ".join(notes(verdict, results))
     assert "standard (2 heads) 0.0316" in text
     assert "12 trainings and 0.4 minutes, besides the 2 trainings" in text
-    assert "0.0316 of standard (2 heads), efficient (2 heads) is the largest that was tried" in text
+    assert "0.0316 of standard (2 heads), efficient (2 heads) is the largest tried" in text
     (sheet,) = (sheet for sheet in tables(results, verdict) if sheet.title == "Learning rates")
     assert sheet.lines[0].cells[-1] == "0.0316, at the edge"
 

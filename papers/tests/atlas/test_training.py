@@ -63,11 +63,11 @@ def filled(name, folder, solved, seeds):
 def test_rates_are_chosen_then_all_rows_are_trained_from_a_seed(tmp_path):
     request = request_of(LOWER, tmp_path)
     assert request.tuned == ()
-    options = Execution(quiet=True, minutes=1e-9)  # no cell after the rates
+    options = Execution(quiet=True, jobs=1, minutes=1e-9)  # no cell after the rates
     words = {"console": Console(quiet=True), "command": "suffice"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "following", lambda _: [])
-        request = train(request, Execution(quiet=True), **words)
+        request = train(request, Execution(quiet=True, jobs=1), **words)
     assert {one.mechanism for one in request.tuned} == set(ROWS)
     assert all(one.rates == RATES[:2] and len(one.losses[0]) == 1 for one in request.tuned)
     folder = tmp_path / f"{LOWER}-rates"
@@ -77,7 +77,7 @@ def test_rates_are_chosen_then_all_rows_are_trained_from_a_seed(tmp_path):
     with pytest.MonkeyPatch.context() as patch:  # one seed
         first = lambda r: [key for key in r.missing if key[2] == 0]  # noqa: E731
         patch.setattr(training, "following", first)
-        request = train(request, Execution(quiet=True), **words)
+        request = train(request, Execution(quiet=True, jobs=1), **words)
     assert [cell.mechanism for cell in request.finished] == sorted(ROWS)
     published = gather(
         request.plan, request.folder, list(request.finished), None, None, request.tuned

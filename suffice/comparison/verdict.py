@@ -105,7 +105,7 @@ class Comparison:
     num_heads: int  # heads of both
     quality: Summary  # the metric over all its seeds, oriented so that more is better
     pairing: Pairing  # differences to the baseline, seed by seed
-    # their mean, with the interval of 1 - `confidence` that decides; None if no seed is shared
+    # their mean; its interval, at `confidence`, decides; None if no seed is shared
     difference: Summary | None
     # the same with its variance over seeds and over rows; None below 2 seeds
     estimate: Estimate | None = field(default=None, repr=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
+import os
 import re
 import zipfile
 from array import array
@@ -177,8 +179,18 @@ def kind_of(path: Path) -> str:
     return str(kinds.pop())
 
 
+MAX_FILES = 20_000  # below a folder of results
+
+
 def _files_below(folder: Path, pattern: str) -> list[Path]:
-    return sorted(path for path in folder.rglob(pattern) if path.is_file())
+    files: list[Path] = []
+    count = 0
+    for place, _, names in os.walk(folder):
+        count += 1 + len(names)
+        if count > MAX_FILES:
+            raise DataError(f"{folder} holds more than {MAX_FILES:,} files; name one of results.")
+        files += [Path(place, name) for name in fnmatch.filter(names, pattern)]
+    return sorted(files)
 
 
 def _kinds_in(folder: Path) -> set[str | None]:

@@ -12,6 +12,7 @@ import pytest
 
 import suffice
 from suffice.comparison import judge, sentence
+from suffice.comparison.external import readers
 from suffice.comparison.external.readers import kind_of
 from suffice.comparison.results import write_results
 from suffice.errors import ConfigError, DataError
@@ -218,3 +219,14 @@ def test_samples_that_list_no_metrics_are_refused_with_the_reason(tmp_path):
     (tmp_path / "samples_arc_2024-01-01T00-00-00.0.jsonl").write_text(json.dumps(sample))
     with pytest.raises(DataError, match="metrics"):
         suffice.verdict([DATA / "lm_eval" / "two_layers", tmp_path])
+
+
+def test_a_folder_of_too_many_files_is_refused_before_they_are_listed(tmp_path, monkeypatch):
+    (tmp_path / "deep").mkdir()
+    for number in range(3):
+        (tmp_path / f"deep/{number}.txt").touch()
+    monkeypatch.setattr(readers, "MAX_FILES", 4)
+    with pytest.raises(DataError, match="no results"):
+        kind_of(tmp_path / "deep")
+    with pytest.raises(DataError, match="more than 4 files"):
+        kind_of(tmp_path)

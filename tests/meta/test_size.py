@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 71_530, 71_169
+MOST_LINES, MOST_TEST_LINES = 71_542, 71_181
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_058
 MOST_FILES, MOST_OPTIONS = 304, 171
@@ -27,7 +27,7 @@ LINES = {
     ".": 1101,
     "choose": 2934,
     "cli": 4215,
-    "comparison": 10376,
+    "comparison": 10388,
     "convert": 5451,
     "data": 3440,
     "encoders": 1036,

@@ -13,9 +13,9 @@ from suffice.comparison.tuning import FIRST_SEED, trial_path
 from suffice.train.recipes import recipe
 from suffice_papers.atlas import grid, training
 from suffice_papers.atlas.grid import atlas_table
-from suffice_papers.atlas.recipes import ATLAS
 from suffice_papers.atlas.training import RATES, following, train, with_rates
 from suffice_papers.folder import claim
+from suffice_papers.recipes import RECIPES
 from suffice_papers.request import request_cells
 from suffice_papers.results import gather
 from tests.comparison.synthetic import make_cell, solving
@@ -34,7 +34,7 @@ def small(monkeypatch, tmp_path):
             task_options=tuple((dict(chosen.task_options) | {"rows": 64}).items()),
             training=replace(chosen.training, epochs=2),
         )
-        monkeypatch.setitem(ATLAS, name, lambda scale="paper", tiny=tiny: tiny)
+        monkeypatch.setitem(RECIPES, name, lambda scale="paper", tiny=tiny: tiny)
     monkeypatch.setattr(grid, "settings", lambda _: ROWS)
     monkeypatch.setattr("suffice_papers.published.FOLDER", tmp_path / "none")
     monkeypatch.setattr(training, "RATES", RATES[:2])
